@@ -1,0 +1,1 @@
+"""Federated learning where the data lives."""

@@ -1,0 +1,46 @@
+"""Errors that are sentences for the person who caused them."""
+
+from difflib import get_close_matches
+from typing import Any, Iterable
+
+
+class BadInput(ValueError):
+    """Something in the description, the data or a message is not right. The command line exits with status 2.
+
+    The sentence names the key, the value that was given and what would be right.
+
+    >>> print(BadInput("algorithm.step", -0.4, "a positive number"))
+    algorithm.step = -0.4: expected a positive number.
+    """
+
+    def __init__(self, key: str, value: Any, right: str):
+        self.key, self.value, self.right = key, value, right
+        super().__init__(f"{key} = {shown(value)}: expected {right}.")
+
+
+class Missing(RuntimeError):
+    """A data set or an optional package that is not on this machine; the sentence says how to get it."""
+
+
+def shown(value: Any) -> str:
+    """A value as a person would write it in the description, not longer than a line.
+
+    >>> shown("star"), shown(True), shown(0.4)
+    ('"star"', 'true', '0.4')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The words that are known, the nearest one first.
+
+    >>> did_you_mean("pao-fde", ["fedavg", "pao-fed"])
+    '"pao-fed" (known: fedavg, pao-fed)'
+    """
+    names = sorted(known)
+    near = get_close_matches(word, names, 1)
+    listed = ", ".join(names)
+    return f'"{near[0]}" (known: {listed})' if near else f"one of {listed}"
