@@ -24,9 +24,9 @@ BATCH = 10  # which samples a client takes
 CHOICE = 11  # which clients a server samples
 ACTION = 12  # the action of a learning agent
 FADE = 13  # which links of a changing graph are there
-GRAPH = 14  # who is joined to whom, and who belongs where
 FEATURE = 14  # the directions of random Fourier features
 PHASE = 15  # and their phases
+GRAPH = 16  # who is joined to whom, and who belongs where
 CUSTOM = 32  # from here on: yours
 
 
