@@ -1,0 +1,302 @@
+"""Mirror maps as parts: how a model takes a step in a geometry and stays in its region.
+
+The dissertation's chapters 2 to 5 step by (5.12): x' = argmin over X of <g, x> + B(x || y) / step, where
+B(x || y) = R(x) - R(y) - <grad R(y), x - y> is the Bregman divergence of a map R, (5.1). Here R is
+
+- Euclidean, ||x||^2 / 2 on everything, a ball, a box or the simplex: a gradient step, a projection, (3.3);
+- entropy, sum x log x on the simplex: exponentiated gradient, (3.4);
+- your own: three functions of the same signature, see `own`.
+
+(The dissertation gives ||x - y||^2 for the first divergence; by its (5.1) it is half of that, as here.)
+
+**The sound private form.** Client u holds y_u and a weight w_u, at first 1. In round t, from 1,
+
+    g     = clip(gradient at y_u of the loss on this round's sample)     ||g||_1 <= C, or ||g||_2 <= C
+    ghat  = g + noise                                       Laplace(2 C / eps), or N(0, (2 C s)^2)
+    z_u   = argmin over X of <ghat, x> + (w_u / step_t) B(x || y_u)      a mirror step of step_t / w_u
+    say   (w_u z_u, w_u), times the sender's weights W_vu, which with its own share sum to one
+    w_u'  = sum_v W_uv w_v,    y_u' = sum_v W_uv w_v z_v / w_u'          push-sum
+
+- Private: replacing the one sample moves g by at most 2 C in that norm, so each release is eps-private (or
+  Gaussian with multiplier s), and all that follows is computed from releases. A sample is used in one
+  round only: eps holds for one sample and the whole run (event level); for a client, T rounds compose.
+- Unbiased: E ghat = g. Nothing is truncated or rescaled after the noise. (Clipping may bias g.)
+- Exact on unbalanced graphs: B is convex in its second argument, so that sum_u w_u B(x || y_u) does not grow
+  by mixing, whatever the graph of the round; with sum_u w_u = V the steps telescope to
+
+      sum_t sum_u <g_u, y_u - x>  <=  V max B / step_T  +  sum_t step_t sum_u E||ghat_u||_*^2 / (2 w_u).
+
+  Without the division by w_u the losses of well-heard clients would count more: another fixed point.
+- The step that fits: step_t = width / (sqrt(G^2 + E||noise||_*^2) sqrt(t)), width^2 = max B, has regret
+  O(width sqrt((G^2 + noise^2) T)) a client; where the comparator moves as T^a, t^((1 - a)/2) for sqrt(t).
+
+`theory.mirror.sound_static` and `sound_dynamic` compute these bounds. Entropy needs a floor under the
+components where the comparator moves: max B is infinite without it, log(size / floor) with it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.errors import BadInput
+from archipel.node import add_scaled, fast, kernel
+from archipel.regions import ANYWHERE, BALL, BOX, SIMPLEX, Region, diameter, project
+
+EUCLIDEAN, ENTROPY = 0, 1
+
+
+class MapSettings(NamedTuple):
+    """A mirror map as data: a geometry and a `Region`. Settings with fields of these names serve as well."""
+
+    geometry: Any  # EUCLIDEAN or ENTROPY
+    region: Any
+    radius: Any
+    low: Any
+    high: Any
+    floor: Any
+
+
+class MirrorMap(NamedTuple):
+    """A mirror map as code. `standard` covers all that `MapSettings` can say; `own` makes yours."""
+
+    step: Callable[..., None]  # (out, x, gradient, step, settings)
+    divergence: Callable[..., Any]  # (x, y, settings) -> B(x || y)
+    to_dual: Callable[..., None]  # (out, x, settings): grad R(x)
+    from_dual: Callable[..., None]  # (out, theta, settings): argmin over X of R(x) - <theta, x>
+
+
+def euclidean(region: Region) -> MapSettings:
+    """R = ||x||^2 / 2 on a region."""
+    return MapSettings(EUCLIDEAN, *region)
+
+
+def entropy(region: Region) -> MapSettings:
+    """R = sum x log x, on the simplex."""
+    if region.region != SIMPLEX:
+        raise BadInput("algorithm.map", "entropy", '"euclidean" on this region; entropy needs the simplex')
+    return MapSettings(ENTROPY, *region)
+
+
+# --- the arithmetic of entropy ----------------------------------------------------------------------------
+
+
+def exponentiated(out: Any, x: Any, gradient: Any, step: Any) -> None:
+    """x exp(-step gradient), but for a common factor that keeps it from overflowing."""
+    out[:] = x * np.exp(-step * (gradient - gradient.min()))
+
+
+@fast(exponentiated)
+def exponentiated_loop(out: Any, x: Any, gradient: Any, step: Any) -> None:
+    least = gradient[0]
+    for j in range(gradient.shape[0]):
+        least = min(least, gradient[j])
+    for j in range(x.shape[0]):
+        out[j] = x[j] * math.exp(-step * (gradient[j] - least))
+
+
+def normalise(out: Any, x: Any, total: Any, floor: Any) -> None:
+    """The point of the simplex nearest to x >= 0 in relative entropy: max(scale x, least)."""
+    least = floor * total / x.shape[0]
+    scale = total / x.sum()
+    low = x * scale < least
+    while low.any():
+        scale = (total - np.count_nonzero(low) * least) / x[~low].sum()
+        lower = x * scale < least
+        if (lower == low).all():
+            break
+        low = lower
+    out[:] = np.maximum(x * scale, least)
+
+
+@fast(normalise)
+def normalise_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
+    size = x.shape[0]
+    least = floor * total / size
+    mass = 0.0
+    for j in range(size):
+        mass += x[j]
+    scale, raised = total / mass, 0
+    while least > 0.0:
+        mass, count = 0.0, 0
+        for j in range(size):
+            if x[j] * scale < least:
+                count += 1
+            else:
+                mass += x[j]
+        if count == raised:
+            break
+        scale, raised = (total - count * least) / mass, count
+    for j in range(size):
+        out[j] = max(x[j] * scale, least)
+
+
+def relative_entropy(x: Any, y: Any) -> Any:
+    """sum x log(x / y) - x + y: infinite where y has a zero that x has not."""
+    there = x > 0
+    if (y[there] <= 0).any():
+        return np.inf
+    return np.sum(x[there] * np.log(x[there] / y[there])) - np.sum(x) + np.sum(y)
+
+
+@fast(relative_entropy)
+def relative_entropy_loop(x: Any, y: Any) -> Any:
+    total = 0.0
+    for j in range(x.shape[0]):
+        if x[j] > 0.0:
+            if y[j] <= 0.0:
+                return np.inf
+            total += x[j] * math.log(x[j] / y[j])
+        total += y[j] - x[j]
+    return total
+
+
+def softmax(out: Any, theta: Any) -> None:
+    """exp(theta), but for a common factor that keeps it from overflowing."""
+    out[:] = np.exp(theta - theta.max())
+
+
+@fast(softmax)
+def softmax_loop(out: Any, theta: Any) -> None:
+    most = theta[0]
+    for j in range(theta.shape[0]):
+        most = max(most, theta[j])
+    for j in range(theta.shape[0]):
+        out[j] = math.exp(theta[j] - most)
+
+
+def one_plus_log(out: Any, x: Any) -> None:
+    """1 + log x, with the smallest positive number in place of zero."""
+    out[:] = 1 + np.log(np.maximum(x, np.finfo(x.dtype).tiny))
+
+
+@fast(one_plus_log)
+def one_plus_log_loop(out: Any, x: Any) -> None:
+    tiny = np.finfo(x.dtype).tiny
+    for j in range(x.shape[0]):
+        out[j] = 1.0 + math.log(max(x[j], tiny))
+
+
+def half_square_distance(x: Any, y: Any) -> Any:
+    """||x - y||^2 / 2."""
+    return 0.5 * np.sum((x - y) ** 2)
+
+
+@fast(half_square_distance)
+def half_square_distance_loop(x: Any, y: Any) -> Any:
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += (x[j] - y[j]) ** 2
+    return 0.5 * total
+
+
+# --- the standard maps ------------------------------------------------------------------------------------
+
+
+@kernel
+def mirror_step(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
+    """(5.12): argmin over X of <gradient, x'> + B(x' || x) / step; (3.3) or (3.4). `out` may be `x`."""
+    if settings.geometry == ENTROPY:
+        exponentiated(out, x, gradient, step)
+        normalise(out, out, settings.radius, settings.floor)
+    else:
+        out[:] = x
+        add_scaled(out, -step, gradient)
+        project(out, out, settings)
+
+
+@kernel
+def divergence(x: Any, y: Any, settings: Any) -> Any:
+    """B(x || y), (5.1)."""
+    if settings.geometry == ENTROPY:
+        return relative_entropy(x, y)
+    return half_square_distance(x, y)
+
+
+@kernel
+def to_dual(out: Any, x: Any, settings: Any) -> None:
+    """grad R(x)."""
+    if settings.geometry == ENTROPY:
+        one_plus_log(out, x)
+    else:
+        out[:] = x
+
+
+@kernel
+def from_dual(out: Any, theta: Any, settings: Any) -> None:
+    """argmin over X of B(x || y) where grad R(y) = theta: step 13 of chapter 3. `out` may be `theta`."""
+    if settings.geometry == ENTROPY:
+        softmax(out, theta)
+        normalise(out, out, settings.radius, settings.floor)
+    else:
+        project(out, theta, settings)
+
+
+standard = MirrorMap(mirror_step, divergence, to_dual, from_dual)
+
+
+def own(
+    to_dual: Callable[..., None], from_dual: Callable[..., None], divergence: Callable[..., Any]
+) -> MirrorMap:
+    """A map of your own: its two gradients and its divergence, as node functions; the step follows.
+
+    `from_dual` has to end in the region, by the map's own projection: argmin over X of R(x) - <theta, x>.
+    """
+
+    @kernel
+    def step_in_dual(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
+        to_dual(out, x, settings)
+        add_scaled(out, -step, gradient)
+        from_dual(out, out, settings)
+
+    return MirrorMap(step_in_dual, divergence, to_dual, from_dual)
+
+
+def start(settings: Any) -> Any:
+    """Where all begin, argmin over X of R: zero or the point nearest to it; on the simplex, the middle."""
+    origin = np.zeros(len(settings.low))
+    from_dual(origin, np.zeros_like(origin), settings)
+    return origin
+
+
+# --- the step that fits -----------------------------------------------------------------------------------
+
+
+@kernel
+def fitting_step(round: Any, width: Any, length: Any, drift: Any) -> Any:
+    """width / (length t^((1 - drift)/2)), t from 1; `round` counts from 0.
+
+    `length` is `noisy_length`; `drift` is the a of a comparator that moves as T^a, 0 for one that stays.
+    """
+    return width / (length * (round + 1.0) ** (0.5 * (1.0 - drift)))
+
+
+def width(settings: Any) -> float:
+    """sqrt(max B(x || y)) over the region; of entropy without a floor, B from the start, log(size)."""
+    if settings.geometry == ENTROPY:
+        size, total = len(settings.low), float(settings.radius)
+        return math.sqrt(total * math.log(size / settings.floor if settings.floor > 0 else max(size, 2)))
+    return diameter(settings) / math.sqrt(2)
+
+
+def noisy_length(gradient: float, noise: float, size: int, kind: str, settings: Any) -> float:
+    """sqrt(G^2 + E||noise||_*^2) in the dual norm of the map: Euclidean L2, entropy the largest component.
+
+    `gradient` bounds the gradient in that norm (an L1 or L2 clip does); `noise` is the scale of Laplace noise
+    or the deviation of Gaussian noise, per component, 0 for none.
+    """
+    if kind not in ("laplace", "gauss"):
+        raise BadInput("privacy.noise", kind, '"laplace" or "gauss"')
+    if settings.geometry != ENTROPY:
+        square = (2 if kind == "laplace" else 1) * size * noise**2
+        return math.sqrt(gradient**2 + square)
+    if kind == "laplace":  # |noise| is exponential: the square of the largest of `size` has this mean
+        ranks = np.arange(1, size + 1)
+        square = noise**2 * (np.sum(1 / ranks) ** 2 + np.sum(1 / ranks**2))
+    else:  # by Jensen on exp(3/8 z^2), whose mean is 2
+        square = noise**2 * 8 / 3 * math.log(2 * size)
+    return math.sqrt((gradient**2 + float(square)) * float(settings.radius))
+
+
+REGIONS = {"anywhere": ANYWHERE, "ball": BALL, "box": BOX, "simplex": SIMPLEX}
