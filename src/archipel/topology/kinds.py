@@ -1,0 +1,287 @@
+"""Three of the topologies, as a user describes them: star, peers, servers. `digraph` has the fourth.
+
+Each is the `[topology]` table of a federation, field by field; `build` checks it and makes the graph of a
+run.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from archipel.errors import BadInput, did_you_mean
+from archipel.topology import connectivity, files, shapes
+from archipel.topology import links as weights
+from archipel.topology.links import Links
+
+Names = Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Who can talk to whom in a run."""
+
+    clients: int
+    across: tuple[Links, ...] = ()  # among peers, or among servers; one a phase, used in turn
+    server: Any = field(
+        default_factory=lambda: np.empty(0, np.int64)
+    )  # of each client; empty without servers
+    cluster: Any = field(default_factory=lambda: np.empty(0, np.int64))  # of each client
+    servers: int = 0
+    clusters: int = 1
+    names: tuple[str, ...] = ()  # of clients, where the user gave any
+    server_names: tuple[str, ...] = ()
+    cluster_names: tuple[str, ...] = ()
+
+    def links(self, moment: int = 0) -> Links:
+        """The links among peers, or among servers, in a round."""
+        return self.across[moment % len(self.across)]
+
+    def up(self) -> Links:
+        """Servers hear their clients."""
+        return weights.from_pairs(self.servers, self.server, np.arange(self.clients))
+
+    def down(self) -> Links:
+        """Clients hear their server."""
+        return weights.from_pairs(self.clients, np.arange(self.clients), self.server)
+
+
+@dataclass(frozen=True)
+class Star:
+    """One server and its clients, which may be in clusters (`groups`: a CSV with client, cluster)."""
+
+    clusters: int = 1
+    groups: str = ""
+
+    def build(self, clients: int, seed: int, names: Names = None) -> Graph:
+        """The graph of a run."""
+        check_clients(clients, names)
+        cluster, labels = _clusters(self.clusters, self.groups, clients, seed, names)
+        alone = weights.from_pairs(1, [], [])
+        return Graph(
+            clients,
+            (alone,),
+            np.zeros(clients, np.int64),
+            cluster,
+            1,
+            self.clusters,
+            tuple(names or ()),
+            (),
+            labels,
+        )
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Clients that talk to their neighbours, both ways.
+
+    `random`: in one piece, with round(clients * mean_degree / 2) edges. `ring`; `grid`: square, not wrapped
+    around, the last row perhaps short; `complete`; `none` (needs `force`). `edges`: a CSV with source and
+    target, which then is the shape.
+    """
+
+    shape: str = "random"
+    mean_degree: float = 3.0
+    edges: str = ""
+    clusters: int = 1
+    groups: str = ""
+    force: bool = False  # accept a graph in pieces
+
+    def build(self, clients: int, seed: int, names: Names = None) -> Graph:
+        """The graph of a run."""
+        check_clients(clients, names)
+        if self.edges:
+            table = files.read("topology.edges", self.edges, ("source", "target"))
+            columns: list[tuple[files.Table, str]] = [(table, "source"), (table, "target")]
+            known = files.known_names(columns, clients, names, "client")
+            names = names or names_of(known)
+            pairs = _edges_of(table, known, "client")
+        else:
+            pairs = _undirected(self.shape, clients, self.mean_degree, seed, self.force)
+        links = weights.both_ways(clients, pairs)
+        _refuse_pieces(links, self.edges or self.shape, self.edges, self.force, names)
+        cluster, labels = _clusters(self.clusters, self.groups, clients, seed, names)
+        return Graph(
+            clients,
+            (links,),
+            cluster=cluster,
+            clusters=self.clusters,
+            names=tuple(names or ()),
+            cluster_names=labels,
+        )
+
+
+@dataclass(frozen=True)
+class Servers:
+    """A graph of servers, each with its clients; clusters of clients lie across servers.
+
+    The server graph has a shape of `Peers`, or is a CSV `edges` (source, target). Clients are spread
+    evenly, in order, or by a CSV `members` (client, server); clusters are dealt at random and of equal
+    size, or by a CSV `groups` (client, cluster).
+    """
+
+    servers: int = 10
+    shape: str = "random"
+    mean_degree: float = 3.0
+    edges: str = ""
+    clients_per_server: int = 0  # 0: as it comes
+    members: str = ""
+    clusters: int = 1
+    groups: str = ""
+    force: bool = False  # accept a server graph in pieces, and servers without clients
+
+    def build(self, clients: int, seed: int, names: Names = None) -> Graph:
+        """The graph of a run."""
+        check_clients(clients, names)
+        if self.servers < 1:
+            raise BadInput("topology.servers", self.servers, "at least 1")
+        links, server, server_names = self._from_files(clients, names)
+        if not self.edges:
+            pairs = _undirected(self.shape, self.servers, self.mean_degree, seed, self.force)
+            links = weights.both_ways(self.servers, pairs)
+        if not self.members:
+            server = self._spread(clients)
+        _refuse_pieces(links, self.edges or self.shape, self.edges, self.force, server_names)
+        empty = np.flatnonzero(np.bincount(server, minlength=self.servers) == 0)
+        if len(empty) and not self.force:
+            raise BadInput(
+                "topology.members", self.members, f"at least one client at every server (none at {empty[0]})"
+            )
+        cluster, labels = _clusters(self.clusters, self.groups, clients, seed, names)
+        return Graph(
+            clients,
+            (links,),
+            server,
+            cluster,
+            self.servers,
+            self.clusters,
+            tuple(names or ()),
+            server_names,
+            labels,
+        )
+
+    def _from_files(self, clients: int, names: Names) -> tuple[Any, Any, tuple[str, ...]]:
+        """What the user's files say: both may name servers, so they are read together."""
+        tables, links, server = [], None, None
+        if self.edges:
+            edges = files.read("topology.edges", self.edges, ("source", "target"))
+            tables += [(edges, "source"), (edges, "target")]
+        if self.members:
+            members = files.read("topology.members", self.members, ("client", "server"))
+            tables += [(members, "server")]
+        if not tables:
+            return None, None, ()
+        known = files.known_names(tables, self.servers, None, "server")
+        if self.edges:
+            links = weights.both_ways(self.servers, _edges_of(edges, known, "server"))
+        if self.members:
+            clients_known = files.known_names([(members, "client")], clients, names, "client")
+            client = files.numbers(members, "client", clients_known, "client")
+            at = files.numbers(members, "server", known, "server")
+            server = files.belongs(members, "server", client, at, clients)
+        return links, server, names_of(known)
+
+    def _spread(self, clients: int) -> Any:
+        if self.clients_per_server and self.clients_per_server * self.servers != clients:
+            right = f"{clients / self.servers:g}, or 0, for {clients} clients at {self.servers} servers"
+            raise BadInput("topology.clients_per_server", self.clients_per_server, right)
+        if clients < self.servers:
+            raise BadInput(
+                "topology.servers", self.servers, f"at most as many servers as clients ({clients})"
+            )
+        return np.arange(clients) * self.servers // clients
+
+
+# --- what they share ----------------------------------------------------------------------------------------
+
+
+def check_clients(clients: int, names: Names) -> None:
+    if clients < 1:
+        raise BadInput("clients", clients, "at least 1 client")
+    if names is not None and (len(names) != clients or len(set(names)) != clients):
+        raise BadInput("clients", clients, f"a different name for each client (found {len(set(names))})")
+
+
+def maker_of(makers: dict[str, Callable[[], Any]], shape: str) -> Callable[[], Any]:
+    if shape not in makers:
+        raise BadInput("topology.shape", shape, did_you_mean(shape, makers))
+    return makers[shape]
+
+
+def _undirected(shape: str, nodes: int, mean_degree: float, seed: int, force: bool) -> Any:
+    """The edges of a shape."""
+    makers: dict[str, Callable[[], Any]] = {
+        "random": lambda: shapes.random_connected(nodes, _edge_count(nodes, mean_degree, force), seed),
+        "ring": lambda: shapes.ring(nodes),
+        "grid": lambda: shapes.grid(nodes),
+        "complete": lambda: shapes.complete(nodes),
+        "none": lambda: np.empty((0, 2), np.int64),
+    }
+    return maker_of(makers, shape)() if nodes > 1 else np.empty((0, 2), np.int64)
+
+
+def _edge_count(nodes: int, mean_degree: float, force: bool) -> int:
+    """round(n * mean / 2) edges; a graph in one piece has at least n - 1."""
+    if not (math.isfinite(mean_degree) and 0 <= mean_degree <= nodes - 1):
+        raise BadInput(
+            "topology.mean_degree", mean_degree, f"a number from 0 to {nodes - 1}, for {nodes} nodes"
+        )
+    edges = round(nodes * mean_degree / 2)
+    if edges < nodes - 1 and not force:
+        right = f"at least {2 * (nodes - 1) / nodes:.4g} to join {nodes} nodes in one piece, or force = true"
+        raise BadInput("topology.mean_degree", mean_degree, right)
+    return edges
+
+
+def _edges_of(table: files.Table, known: dict[str, int], kind: str) -> Any:
+    """The edges of a user's file, each given once."""
+    source, target = (files.numbers(table, end, known, kind) for end in ("source", "target"))
+    loops = np.flatnonzero(source == target)
+    if len(loops):
+        raise table.bad(f"no link from a {kind} to itself", int(loops[0]))
+    codes = np.minimum(source, target) * len(known) + np.maximum(source, target)
+    files.refuse_repeats(table, codes, "each link once, as links go both ways")
+    return np.stack([source, target], axis=1)
+
+
+def _refuse_pieces(links: Links, value: str, edges: str, force: bool, names: Names) -> None:
+    label = connectivity.components(links)
+    if (label == 0).all() or force:
+        return
+    away = name_of(int(np.argmax(label > 0)), names)
+    pieces = f"it has {len(np.unique(label))}: nothing joins {name_of(0, names)} and {away}"
+    right = f"a graph in one piece ({pieces}), or force = true"
+    raise BadInput("topology.edges" if edges else "topology.shape", value, right)
+
+
+def _clusters(count: int, path: str, clients: int, seed: int, names: Names) -> tuple[Any, tuple[str, ...]]:
+    """The cluster of each client, from a user's file or dealt."""
+    if not 1 <= count <= clients:
+        raise BadInput(
+            "topology.clusters", count, f"a number from 1 to {clients}, so that no cluster is empty"
+        )
+    if not path:
+        return shapes.dealt(clients, count, seed), ()
+    table = files.read("topology.groups", path, ("client", "cluster"))
+    known = files.known_names([(table, "cluster")], count, None, "cluster")
+    client = files.numbers(
+        table, "client", files.known_names([(table, "client")], clients, names, "client"), "client"
+    )
+    cluster = files.belongs(
+        table, "cluster", client, files.numbers(table, "cluster", known, "cluster"), clients
+    )
+    empty = np.flatnonzero(np.bincount(cluster, minlength=count) == 0)
+    if len(empty):
+        raise BadInput("topology.groups", path, f"at least one client in every cluster (none in {empty[0]})")
+    return cluster, names_of(known)
+
+
+def names_of(known: dict[str, int]) -> tuple[str, ...]:
+    """The names that a file introduced; none where it used numbers."""
+    return () if all(name == str(i) for name, i in known.items()) else tuple(known)
+
+
+def name_of(node: int, names: Names) -> str:
+    return names[node] if names else str(node)
