@@ -1,7 +1,8 @@
 """How pooled data is dealt to clients: evenly or not, alike or not.
 
-A split is a list with the sample numbers of each client, in the order of the data. Every sample goes to exactly
-one client and nobody is left with none; where that cannot be, the split is refused. A seed settles it.
+A split is a list with the sample numbers of each client, in the order of the data. Every sample goes to
+exactly one client and nobody is left with none; where that cannot be, the split is refused. A seed settles
+it.
 """
 
 import heapq
@@ -67,7 +68,8 @@ def label_shards(labels: Any, clients: int, seed: int, pieces: int = 3) -> Membe
 def dirichlet(labels: Any, clients: int, seed: int, alpha: float = 0.5) -> Members:
     """Each label is shared out in Dirichlet(alpha) proportions (Hsu, Qi and Brown, 2019).
 
-    The smaller alpha, the fewer labels has a client. One that would be left empty gets a sample of the largest.
+    The smaller alpha, the fewer labels has a client. One that would be left empty gets a sample of the
+    largest.
     """
     labels = _labels(labels, clients)
     if not (alpha > 0 and np.isfinite(alpha)):
@@ -86,9 +88,10 @@ def unbalanced(
 ) -> Members:
     """Power-law sizes and a few labels each, as in "[10]" of the PLDP-FL paper (Luo et al., INFOCOM 2022).
 
-    A client has from `fewest` to `most` labels. Each label is shared out among those who have it, in proportion
-    to rank^-power of the client over its number of labels. Every sample is used, so that sizes follow the law
-    only as closely as the labels' own sizes let them. The paper gives neither the power nor the range.
+    A client has from `fewest` to `most` labels. Each label is shared out among those who have it, in
+    proportion to rank^-power of the client over its number of labels. Every sample is used, so that sizes
+    follow the law only as closely as the labels' own sizes let them. The paper gives neither the power nor
+    the range.
     """
     labels = _labels(labels, clients)
     groups = _by_label(labels)
@@ -119,8 +122,8 @@ def whole_groups(
 ) -> Members:
     """Groups of samples (a cast, a day, a person) are dealt whole, in numbers in proportion to the weights.
 
-    Client k has weight weights[k mod their number]. With `near`, one value for each sample, groups are dealt in
-    the order of their value, neighbours to one client (a station, a region); without, in a random order.
+    Client k has weight weights[k mod their number]. With `near`, one value for each sample, groups are dealt
+    in the order of their value, neighbours to one client (a station, a region); without, in a random order.
     """
     kinds, first, which = np.unique(np.asarray(groups), return_index=True, return_inverse=True)
     if not 1 <= clients <= len(kinds):
