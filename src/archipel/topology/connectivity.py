@@ -94,7 +94,7 @@ def window_that_fails(phases: Sequence[Links], window: int) -> tuple[int, int, i
 def period(links: Links) -> int:
     """The common divisor of the lengths of all round trips of a strongly connected graph.
 
-    An own share is a trip of one. Only where it is 1 does repeated mixing settle: else the weights rotate for ever.
+    An own share is a trip of one. Only where it is 1 does repeated mixing settle: else weights rotate.
     """
     if (links.own > 0).any():
         return 1

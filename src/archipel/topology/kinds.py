@@ -58,18 +58,16 @@ class Star:
     def build(self, clients: int, seed: int, names: Names = None) -> Graph:
         """The graph of a run."""
         check_clients(clients, names)
-        cluster, labels = _clusters(self.clusters, self.groups, clients, seed, names)
-        alone = weights.from_pairs(1, [], [])
+        cluster, labels, names = _clusters(self.clusters, self.groups, clients, seed, names)
         return Graph(
             clients,
-            (alone,),
-            np.zeros(clients, np.int64),
-            cluster,
-            1,
-            self.clusters,
-            tuple(names or ()),
-            (),
-            labels,
+            across=(weights.from_pairs(1, [], []),),
+            server=np.zeros(clients, np.int64),
+            cluster=cluster,
+            servers=1,
+            clusters=self.clusters,
+            names=tuple(names or ()),
+            cluster_names=labels,
         )
 
 
@@ -96,16 +94,16 @@ class Peers:
             table = files.read("topology.edges", self.edges, ("source", "target"))
             columns: list[tuple[files.Table, str]] = [(table, "source"), (table, "target")]
             known = files.known_names(columns, clients, names, "client")
-            names = names or names_of(known)
+            names = names or names_of(known) or None
             pairs = _edges_of(table, known, "client")
         else:
             pairs = _undirected(self.shape, clients, self.mean_degree, seed, self.force)
         links = weights.both_ways(clients, pairs)
         _refuse_pieces(links, self.edges or self.shape, self.edges, self.force, names)
-        cluster, labels = _clusters(self.clusters, self.groups, clients, seed, names)
+        cluster, labels, names = _clusters(self.clusters, self.groups, clients, seed, names)
         return Graph(
             clients,
-            (links,),
+            across=(links,),
             cluster=cluster,
             clusters=self.clusters,
             names=tuple(names or ()),
@@ -137,7 +135,7 @@ class Servers:
         check_clients(clients, names)
         if self.servers < 1:
             raise BadInput("topology.servers", self.servers, "at least 1")
-        links, server, server_names = self._from_files(clients, names)
+        links, server, server_names, names = self._from_files(clients, names)
         if not self.edges:
             pairs = _undirected(self.shape, self.servers, self.mean_degree, seed, self.force)
             links = weights.both_ways(self.servers, pairs)
@@ -146,23 +144,22 @@ class Servers:
         _refuse_pieces(links, self.edges or self.shape, self.edges, self.force, server_names)
         empty = np.flatnonzero(np.bincount(server, minlength=self.servers) == 0)
         if len(empty) and not self.force:
-            raise BadInput(
-                "topology.members", self.members, f"at least one client at every server (none at {empty[0]})"
-            )
-        cluster, labels = _clusters(self.clusters, self.groups, clients, seed, names)
+            who = name_of(int(empty[0]), server_names)
+            raise BadInput("topology.members", self.members, f"a client at every server (none at {who})")
+        cluster, labels, names = _clusters(self.clusters, self.groups, clients, seed, names)
         return Graph(
             clients,
-            (links,),
-            server,
-            cluster,
-            self.servers,
-            self.clusters,
-            tuple(names or ()),
-            server_names,
-            labels,
+            across=(links,),
+            server=server,
+            cluster=cluster,
+            servers=self.servers,
+            clusters=self.clusters,
+            names=tuple(names or ()),
+            server_names=server_names,
+            cluster_names=labels,
         )
 
-    def _from_files(self, clients: int, names: Names) -> tuple[Any, Any, tuple[str, ...]]:
+    def _from_files(self, clients: int, names: Names) -> tuple[Any, Any, tuple[str, ...], Names]:
         """What the user's files say: both may name servers, so they are read together."""
         tables, links, server = [], None, None
         if self.edges:
@@ -172,7 +169,7 @@ class Servers:
             members = files.read("topology.members", self.members, ("client", "server"))
             tables += [(members, "server")]
         if not tables:
-            return None, None, ()
+            return None, None, (), names
         known = files.known_names(tables, self.servers, None, "server")
         if self.edges:
             links = weights.both_ways(self.servers, _edges_of(edges, known, "server"))
@@ -181,7 +178,8 @@ class Servers:
             client = files.numbers(members, "client", clients_known, "client")
             at = files.numbers(members, "server", known, "server")
             server = files.belongs(members, "server", client, at, clients)
-        return links, server, names_of(known)
+            names = names or names_of(clients_known) or None
+        return links, server, names_of(known), names
 
     def _spread(self, clients: int) -> Any:
         if self.clients_per_server and self.clients_per_server * self.servers != clients:
@@ -256,26 +254,25 @@ def _refuse_pieces(links: Links, value: str, edges: str, force: bool, names: Nam
     raise BadInput("topology.edges" if edges else "topology.shape", value, right)
 
 
-def _clusters(count: int, path: str, clients: int, seed: int, names: Names) -> tuple[Any, tuple[str, ...]]:
-    """The cluster of each client, from a user's file or dealt."""
+def _clusters(
+    count: int, path: str, clients: int, seed: int, names: Names
+) -> tuple[Any, tuple[str, ...], Names]:
+    """The cluster of each client, from a user's file or dealt; the clusters' names; the clients' names."""
     if not 1 <= count <= clients:
-        raise BadInput(
-            "topology.clusters", count, f"a number from 1 to {clients}, so that no cluster is empty"
-        )
+        right = f"a number from 1 to {clients}, so that no cluster is empty"
+        raise BadInput("topology.clusters", count, right)
     if not path:
-        return shapes.dealt(clients, count, seed), ()
+        return shapes.dealt(clients, count, seed), (), names
     table = files.read("topology.groups", path, ("client", "cluster"))
-    known = files.known_names([(table, "cluster")], count, None, "cluster")
-    client = files.numbers(
-        table, "client", files.known_names([(table, "client")], clients, names, "client"), "client"
-    )
-    cluster = files.belongs(
-        table, "cluster", client, files.numbers(table, "cluster", known, "cluster"), clients
-    )
+    labels = files.known_names([(table, "cluster")], count, None, "cluster")
+    known = files.known_names([(table, "client")], clients, names, "client")
+    client = files.numbers(table, "client", known, "client")
+    cluster = files.numbers(table, "cluster", labels, "cluster")
+    cluster = files.belongs(table, "cluster", client, cluster, clients)
     empty = np.flatnonzero(np.bincount(cluster, minlength=count) == 0)
     if len(empty):
         raise BadInput("topology.groups", path, f"at least one client in every cluster (none in {empty[0]})")
-    return cluster, names_of(known)
+    return cluster, names_of(labels), names or names_of(known) or None
 
 
 def names_of(known: dict[str, int]) -> tuple[str, ...]:

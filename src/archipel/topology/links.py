@@ -35,7 +35,7 @@ class Links(NamedTuple):
 def from_pairs(nodes: int, receivers: Any, senders: Any, weights: Any = 1.0, own: Any = 0.0) -> Links:
     """Links from a list of (receiver, sender) pairs in any order."""
     receivers, senders = np.asarray(receivers, np.int64), np.asarray(senders, np.int64)
-    order = np.lexsort((senders, receivers))
+    order = np.argsort(receivers * (senders.max(initial=0) + 1) + senders)
     starts = np.zeros(nodes + 1, np.int64)
     np.cumsum(np.bincount(receivers, minlength=nodes), out=starts[1:])
     weights = np.broadcast_to(np.asarray(weights, float), senders.shape)

@@ -1,5 +1,6 @@
-"""The shapes of graphs, as arrays of pairs of nodes. All draws are keyed: a device builds the graph the
-simulator built.
+"""The shapes of graphs, as arrays of pairs of nodes.
+
+All draws are keyed, as those of nodes are: a device builds the graph that the simulator built.
 """
 
 from typing import Any
@@ -15,9 +16,7 @@ TREE, ORDER, EXTRA, CLUSTERS, SHARES, LINK_FADES, OPTS_OUT = range(7)
 def uniforms(key: int, purpose: int, count: int) -> Any:
     """draws.uniform(key, purpose, index) for index 0 .. count - 1, in one go."""
     first = np.uint64((key + (((purpose << 32) + 1) * GOLDEN)) & MASK)
-    x = first + np.arange(count, dtype=np.uint64) * np.uint64(
-        GOLDEN
-    )  # arrays wrap around, as the hash wants it
+    x = first + np.arange(count, dtype=np.uint64) * np.uint64(GOLDEN)  # wraps around, as the hash wants it
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x = x ^ (x >> np.uint64(31))
@@ -35,9 +34,9 @@ def shuffled(seed: int, stream: int, phase: int, count: int) -> Any:
 
 
 def random_tree(nodes: int, seed: int) -> Any:
-    """A tree on all nodes, each tree equally likely: node i joins min(i - 1, a random node), then all are
-    renamed.
+    """A tree on all nodes, each tree equally likely.
 
+    Node i joins min(i - 1, a random node), then all are renamed:
     Aldous, SIAM Journal on Discrete Mathematics 3, 1990, algorithm 2.
     """
     later = np.arange(1, nodes)
@@ -47,9 +46,7 @@ def random_tree(nodes: int, seed: int) -> Any:
 
 
 def random_connected(nodes: int, edges: int, seed: int) -> Any:
-    """Exactly `edges` edges: a random tree, and random further pairs. With fewer edges than a tree has, a
-    part of it.
-    """
+    """Exactly `edges` edges: a random tree, or what there are edges for, and random further pairs."""
     tree = random_tree(nodes, seed)[:edges]
     codes = _edge_code(tree.min(axis=1), tree.max(axis=1))
     extra = distinct(nodes * (nodes - 1) // 2, edges - len(tree), codes, seed, 0)
@@ -57,9 +54,7 @@ def random_connected(nodes: int, edges: int, seed: int) -> Any:
 
 
 def random_strong(nodes: int, links: int, seed: int, phase: int) -> Any:
-    """Exactly `links` one-way links (source, target): a random round trip through all nodes, and random
-    further ones.
-    """
+    """Exactly `links` one-way links (source, target): a random round trip of all nodes, and random others."""
     trip = shuffled(seed, ORDER, phase, nodes)
     source, target = trip, np.roll(trip, -1)
     codes = source * (nodes - 1) + target - (target > source)
@@ -76,8 +71,8 @@ def distinct(total: int, wanted: int, taken: Any, seed: int, phase: int) -> Any:
     if total <= 4 * (wanted + len(taken)):  # crowded: shuffle all that are free
         free = np.setdiff1d(np.arange(total), taken, assume_unique=True)
         return free[shuffled(seed, EXTRA, phase, len(free))[:wanted]]
-    count = 2 * wanted + 16
-    while True:  # sparse: at least half of the draws are new
+    count = wanted + wanted // 2 + 16
+    while True:  # sparse: most draws are new, and more of them begin with the same ones
         drawn = (chances(seed, EXTRA, phase, count) * total).astype(np.int64)
         values, first = np.unique(drawn, return_index=True)
         first = first[~np.isin(values, taken)]
@@ -132,6 +127,7 @@ def both_directions(pairs: Any) -> Any:
 
 def dealt(nodes: int, groups: int, seed: int) -> Any:
     """Nodes split at random between groups whose sizes differ by at most one."""
-    group = np.empty(nodes, np.int64)
-    group[shuffled(seed, CLUSTERS, 0, nodes)] = np.arange(nodes) % groups
+    group = np.zeros(nodes, np.int64)
+    if groups > 1:
+        group[shuffled(seed, CLUSTERS, 0, nodes)] = np.arange(nodes) % groups
     return group
