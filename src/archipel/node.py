@@ -41,6 +41,7 @@ class Moment(NamedTuple):
     peer: Any  # the other end of the edge in an addressed turn, else -1
     degree: Any  # how many neighbours the node has in this turn
     present: Any  # whether it can talk this round
+    kept: Any  # the part of what it says that stays with it: one less the weights of those who heard it
 
 
 class Edge(NamedTuple):
@@ -49,6 +50,7 @@ class Edge(NamedTuple):
     sender: Any
     weight: Any
     age: Any  # rounds since it was said
+    round: Any  # when it was said
 
 
 def row(table: Any, k: Any) -> Any:

@@ -1,0 +1,185 @@
+"""The PAO-Fed article's generator (39), drawn on the fly: a million clients need no memory for their data."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, uniform
+from archipel.errors import BadInput
+from archipel.node import cosines, kernel
+from archipel.problems.fourier import fourier, mapped
+from archipel.problems.task import Task
+
+LAGS = 5  # x_n .. x_{n-4}
+SEEN = [0, 1, 4, 3]  # which of them a client sees
+REHEARSED = 256  # clients whose correlation matrices are estimated
+WARM_UP = 50  # rounds after which the signal has forgotten its start (0.9^50 = 0.005)
+
+
+class Streams(NamedTuple):
+    """All clients' streams: what they remember, their laws, and what they share."""
+
+    past: Any  # (clients, 5): x_n .. x_{n-4}
+    left: Any  # (clients, 1): samples still to come before the horizon
+    law: Any  # (clients, 5): theta, mean, deviation of u, deviation of the noise, samples per horizon
+    function: Any  # (2, 3): the coefficients of the target before and after the change
+    when: Any  # (2,): the horizon, the round of the change
+    directions: Any
+    phases: Any
+    scale: Any
+
+
+@kernel
+def advance(past: Any, law: Any, innovation: Any) -> None:
+    """x_n = theta x_{n-1} + sqrt(1 - theta^2) u_n, u_n normal."""
+    for i in range(LAGS - 1, 0, -1):
+        past[i] = past[i - 1]
+    past[0] = law[0] * past[1] + math.sqrt(1.0 - law[0] * law[0]) * (law[1] + law[2] * innovation)
+
+
+@kernel
+def target(past: Any, function: Any) -> Any:
+    """(39) without its noise: sqrt(x1^2 + sin^2(pi x4)) + (0.8 - 0.5 exp(-x2^2)) x3, x = [x_n, x_{n-1}, x_{n-4}, x_{n-3}]."""
+    wave = math.sin(math.pi * past[3])
+    slope = function[1] - function[2] * math.exp(-past[1] * past[1])
+    return function[0] * math.sqrt(past[0] * past[0] + wave * wave) + slope * past[4]
+
+
+@kernel
+def arrives(left: Any, samples: Any, horizon: Any, moment: Any) -> Any:
+    """Is there new data? Exactly `samples` of the rounds of a horizon, each as likely as the others."""
+    gone = moment.round % horizon
+    if gone == 0:
+        left[0] = samples
+    if uniform(moment.key, ARRIVES) * (horizon - gone) < left[0]:
+        left[0] -= 1
+        return True
+    return False
+
+
+@kernel
+def observe(source: Any, sample: Any, moment: Any) -> Any:
+    """The client's newest sample in the space of the features, if one arrives this round."""
+    k = moment.node
+    past, law = source.past[k], source.law[k]
+    if not arrives(source.left[k], law[4], source.when[0], moment):
+        return False, sample
+    advance(past, law, normal(moment.key, SIGNAL))
+    function = source.function[0] if moment.round < source.when[1] else source.function[1]
+    sample.target[0] = target(past, function) + law[3] * normal(moment.key, NOISE)
+    x = sample.x
+    x[0], x[1], x[2], x[3] = past[0], past[1], past[4], past[3]
+    cosines(sample.features, source.phases, source.directions, x, source.scale[0])
+    return True, sample
+
+
+class Scratch(NamedTuple):
+    """A sample and the inputs it was made of."""
+
+    features: Any
+    target: Any
+    x: Any
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Clients with different autoregressive inputs learn one nonlinear function of four of them, (39).
+
+    `samples` are the sizes of the data groups (client k is in group k mod groups), which arrive over `horizon`
+    rounds. From round `change` on, if it is given, the function has the coefficients `changed`.
+    """
+
+    clients: int = 256
+    samples: tuple[int, ...] = (500, 1000, 1500, 2000)
+    horizon: int = 2000
+    features: int = 200
+    width: float = 3.0
+    test: int = 1000
+    change: int = 0
+    changed: tuple[float, ...] = (-1.0, 0.8, 0.5)
+
+    def check(self) -> None:
+        """Refuse what cannot be drawn."""
+        if self.clients < 1:
+            raise BadInput("problem.clients", self.clients, "at least one client")
+        if not self.samples or min(self.samples) < 0 or max(self.samples) > self.horizon:
+            raise BadInput("problem.samples", self.samples, f"sizes from 0 to the horizon ({self.horizon})")
+        if self.features < 1 or self.test < 1 or self.horizon < 1:
+            raise BadInput("problem.features", self.features, "positive sizes of features, test and horizon")
+        if not self.width > 0:
+            raise BadInput("problem.width", self.width, "a positive width of the kernel")
+        if len(self.changed) != 3:
+            raise BadInput("problem.changed", self.changed, "three coefficients")
+
+    def task(self, seed: int, rounds: int, dtype: Any) -> Task:
+        """The clients' laws, the test set and the feature space of a seed."""
+        self.check()
+        world = fourier(4, self.features, self.width, seed, dtype)
+        function = np.array([[1.0, 0.8, 0.5], self.changed], dtype)
+        source = Streams(
+            np.zeros((self.clients, LAGS), dtype),
+            np.zeros((self.clients, 1), np.int64),
+            self.laws(self.clients, seed, 1).astype(dtype),
+            function,
+            np.array([self.horizon, self.change or np.iinfo(np.int64).max], np.int64),
+            world.directions,
+            world.phases,
+            np.array([world.scale], dtype),
+        )
+        sample = Scratch(np.zeros(self.features, dtype), np.zeros(1, dtype), np.zeros(4, dtype))
+        past, noise = self.held_out(seed)
+        test_x = mapped(world, past[:, SEEN])
+        wanted = [np.array([target(p, f) for p in past]) + noise for f in function.astype(float)]
+
+        def score(model: Any, round: int) -> dict[str, float]:
+            y = wanted[0] if round <= source.when[1] else wanted[1]
+            return {"mse": float(np.mean((y - test_x @ model.astype(test_x.dtype)) ** 2))}
+
+        def inputs(samples: int) -> Iterator[Any]:
+            return self.rehearse(source.law, world, seed, samples)
+
+        return Task(source, sample, observe, self.features, self.clients, score, inputs)
+
+    def laws(self, clients: int, seed: int, purpose: int) -> Any:
+        """Each client's theta, mean, deviation, noise and number of samples, as section V-A says."""
+        draw = np.random.default_rng([seed, purpose])
+        sizes = np.asarray(self.samples)[np.arange(clients) % len(self.samples)]
+        return np.stack(
+            [
+                draw.uniform(0.2, 0.9, clients),
+                draw.uniform(-0.2, 0.2, clients),
+                np.sqrt(draw.uniform(0.2, 1.2, clients)),
+                np.sqrt(draw.uniform(0.005, 0.03, clients)),
+                sizes,
+            ],
+            1,
+        )
+
+    def held_out(self, seed: int) -> tuple[Any, Any]:
+        """Inputs and noise of the test set: one draw each of as many clients that take no part."""
+        law = self.laws(self.test, seed, 2)
+        draw = np.random.default_rng([seed, 3])
+        past = next(signals(law, draw))
+        return past, law[:, 3] * draw.standard_normal(self.test)
+
+    def rehearse(self, law: Any, world: Any, seed: int, samples: int) -> Iterator[Any]:
+        """For each of the first clients, feature vectors as it will see them (the law's, not the run's own draws)."""
+        signal = signals(law[:REHEARSED].astype(float), np.random.default_rng([seed, 4]))
+        past = np.stack([next(signal) for _ in range(samples)], 1)
+        for mine in past:
+            yield mapped(world, mine[:, SEEN])
+
+
+def signals(law: Any, draw: np.random.Generator) -> Iterator[Any]:
+    """The inputs of all clients of some laws, round by round, once they have forgotten their start."""
+    past = np.zeros((len(law), LAGS))
+    for n in count():
+        u = law[:, 1] + law[:, 2] * draw.standard_normal(len(law))
+        new = law[:, 0] * past[:, 0] + np.sqrt(1 - law[:, 0] ** 2) * u
+        past = np.concatenate([new[:, None], past[:, :-1]], 1)
+        if n >= WARM_UP:
+            yield past

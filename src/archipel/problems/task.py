@@ -1,0 +1,21 @@
+"""A problem, ready to run: what engines and algorithms need to know of it."""
+
+from collections.abc import Iterator
+from typing import Any, Callable, NamedTuple
+
+
+class Task(NamedTuple):
+    """A problem with its seed: the clients' data as tables, how a client looks at it, how a model is scored.
+
+    `observe(source, sample, moment)` returns whether there is something new this round, and the data: `sample`,
+    filled, or a view of what is stored.
+    """
+
+    source: Any
+    sample: Any
+    observe: Callable[..., Any]
+    size: int  # parameters of the model
+    clients: int
+    score: Callable[[Any, int], dict[str, float]]  # (one model, round) -> metric: value
+    inputs: Callable[[int], Iterator[Any]]  # n -> for each client n feature vectors, for the theory's bounds
+    names: tuple[str, ...] = ()

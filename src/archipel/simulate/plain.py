@@ -1,0 +1,146 @@
+"""The plain engine: an obvious, slow loop over rounds, turns, nodes and messages.
+
+It calls the node functions as they are, in plain Python, and names the node and the round when something fails. Every
+compiled run must match it, and deep models run through it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from archipel.draws import key_of
+from archipel.environment import available, delay, works
+from archipel.node import Edge, Moment, clear, row
+from archipel.simulate.stage import SERVER_KEYS, Stage, tabled
+from archipel.turns import Tell, Turn
+
+
+class PlainEngine:
+    """Plays a stage round by round."""
+
+    def __init__(self, stage: Stage):
+        self.stage = stage
+        self.updates = 0
+        self.messages = [0] * len(stage.plan.turns)
+        self.inboxes = [
+            tabled(tabled(turn.inbox, stage.count(turn.receiver)), stage.plan.late + 1) if isinstance(turn, Turn) else None
+            for turn in stage.plan.turns
+        ]
+
+    def advance(self, first: int, last: int) -> None:
+        """Play rounds first to last - 1."""
+        for n in range(first, last):
+            self.look(n)
+            for i, turn in enumerate(self.stage.plan.turns):
+                if isinstance(turn, Tell):
+                    self.telling(i, turn, n)
+                else:
+                    self.acting(i, turn, n)
+
+    def look(self, n: int) -> None:
+        """What each node that has data sees this round, and whether it can talk."""
+        stage = self.stage
+        self.data: list[Any] = []
+        self.present = np.zeros(stage.task.clients, bool)
+        for k in range(stage.task.clients):
+            moment = self.moment(stage.data_role, k, n)
+            fresh, seen = False, None
+            if works(stage.weather, moment):
+                with at(n, stage.data_role, k):
+                    fresh, seen = stage.task.observe(stage.task.source, tabled_one(stage.task.sample), moment)
+            self.data.append(seen if fresh else None)
+            self.present[k] = fresh and available(stage.weather, moment)
+
+    def moment(self, role: str, k: int, n: int, peer: int = -1, degree: int = 1, kept: float = 1.0) -> Moment:
+        """The moment of a node: nodes without data are always there."""
+        has_data = role == self.stage.data_role
+        present = bool(self.present[k]) if has_data else True
+        return Moment(k, n, key_of(self.stage.seed, k if has_data else k + SERVER_KEYS, n), peer, degree, present, kept)
+
+    def telling(self, i: int, turn: Tell, n: int) -> None:
+        """Each receiver that is there is told something, if its sender has something for it."""
+        stage = self.stage
+        links = stage.links_of(turn, n)
+        for k in range(stage.count(turn.receiver)):
+            listener = self.moment(turn.receiver, k, n, int(links.senders[links.starts[k]]))
+            if not listener.present:
+                continue
+            sender = listener.peer
+            word = tabled_one(turn.word)
+            teller = Moment(sender, n, listener.key, k, links.fan_out[sender], True, 1.0)
+            with at(n, turn.sender, sender):
+                told = turn.tell(row(stage.plan.tables[turn.sender], sender), word, stage.plan.settings, teller)
+            if turn.receiver == stage.data_role:
+                self.present[k] = told
+            if told:
+                self.messages[i] += 1
+                with at(n, turn.receiver, k):
+                    turn.take(row(stage.plan.tables[turn.receiver], k), word, stage.plan.settings, listener)
+
+    def acting(self, i: int, turn: Turn, n: int) -> None:
+        """Senders act; what they say travels; receivers hear and merge."""
+        stage, plan = self.stage, self.stage.plan
+        links = stage.links_of(turn, n)
+        said: dict[int, tuple[Any, int]] = {}
+        for k in range(stage.count(turn.sender)):
+            has_data = turn.sender == stage.data_role
+            if has_data and self.data[k] is None:
+                continue
+            moment = self.moment(turn.sender, k, n, degree=int(links.fan_out[k]))
+            word = tabled_one(turn.word)
+            with at(n, turn.sender, k):
+                spoke = turn.act(
+                    row(plan.tables[turn.sender], k), self.data[k] if has_data else stage.nothing, word, plan.settings, moment
+                )
+            self.updates += has_data
+            if spoke and moment.present:
+                said[k] = word, delay(stage.weather, moment) if has_data else 0
+        kept = self.deliver(i, turn, n, links, said)
+        slot = n % (plan.late + 1)
+        for k in range(stage.count(turn.receiver)):
+            degree = int(links.starts[k + 1] - links.starts[k])
+            moment = self.moment(turn.receiver, k, n, degree=degree, kept=kept[k])
+            box = row(row(self.inboxes[i], slot), k)
+            if moment.present:
+                with at(n, turn.receiver, k):
+                    turn.merge(row(plan.tables[turn.receiver], k), box, plan.settings, moment)
+            clear(box)
+
+    def deliver(self, i: int, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> Any:
+        """Carry every message along its edges into the inbox of the round it arrives in; what a sender keeps, returned."""
+        slots = self.stage.plan.late + 1
+        kept = np.ones(max(self.stage.count(turn.receiver), self.stage.count(turn.sender)))
+        for k in range(self.stage.count(turn.receiver)):
+            there = self.moment(turn.receiver, k, n).present
+            for e in range(links.starts[k], links.starts[k + 1]):
+                sender, weight = int(links.senders[e]), float(links.weights[e])
+                if sender not in said or not there:
+                    continue
+                word, late = said[sender]
+                self.messages[i] += 1
+                kept[sender] -= weight
+                if 0 <= late < slots:
+                    with at(n, turn.receiver, k):
+                        box = row(row(self.inboxes[i], (n + late) % slots), k)
+                        turn.hear(box, word, self.stage.plan.settings, Edge(sender, weight, late, n))
+        return kept
+
+
+def tabled_one(record: Any) -> Any:
+    """A fresh empty record."""
+    return type(record)(*[np.zeros_like(array) for array in record])
+
+
+class at:
+    """Names the round and the node when something fails inside."""
+
+    def __init__(self, n: int, role: str, k: int):
+        self.where = n, role, k
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
+        if problem is not None:
+            n, role, k = self.where
+            problem.add_note(f"in round {n}, at {role} {k}")

@@ -1,0 +1,93 @@
+"""The compiled engine for a star: one kernel plays whole rounds, a client's state stays in the processor's cache."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from archipel.draws import key_of
+from archipel.environment import available, delay, works
+from archipel.node import Edge, Moment, clear, row
+from archipel.simulate.compile import build, enable, lent
+from archipel.simulate.stage import SERVER_KEYS, tabled
+from archipel.turns import Plan, Tell, Turn
+
+NOTHING = -1  # in `lates`: no message this round
+UPDATES, DOWN, UP, ARRIVED = 0, 1, 2, 3  # what is counted
+
+
+def fits(plan: Plan) -> bool:
+    """Whether an algorithm is a server that tells its clients something, and clients that answer."""
+    shape = [type(turn) for turn in plan.turns]
+    return shape == [Tell, Turn] and plan.turns[0].sender == "server" and plan.turns[1].receiver == "server"
+
+
+def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
+    """The compiled function that plays rounds `first` to `last` of a star."""
+    enable()
+    down, up = plan.turns
+    tell, take, act, hear, merge = down.tell, down.take, up.act, up.hear, up.merge
+    kind = "parallel" if parallel else "serial"
+
+    def advance(
+        first, last, seed, all_clients, servers, source, samples, asked, outbox, lates, inboxes, numbers, climate, counts
+    ):  # type: ignore[no-untyped-def]
+        _ = kind
+        nodes, blocks, slots = lates.shape[0], samples[0].shape[0], inboxes[0].shape[0]
+        block = (nodes + blocks - 1) // blocks  # how many never changes a result: blocks share nothing
+        for n in range(first, last):
+            for b in prange(blocks):
+                # Only arguments can cross into a prange, so what is lent is lent in here.
+                clients, server, streams, messages = lent(all_clients), row(lent(servers), 0), lent(source), lent(outbox)
+                settings, weather = lent(numbers), lent(climate)
+                scratch, question = row(lent(samples), b), row(lent(asked), b)
+                updates, told, said = 0, 0, 0
+                for k in range(b * block, min(nodes, (b + 1) * block)):
+                    lates[k] = NOTHING
+                    key = key_of(seed, k, n)
+                    moment = Moment(k, n, key, 0, 1, False, 1.0)
+                    if not works(weather, moment):
+                        continue
+                    fresh, data = observe(streams, scratch, moment)
+                    if not fresh:
+                        continue
+                    updates += 1
+                    present = available(weather, moment)
+                    if present:
+                        present = tell(server, question, settings, Moment(0, n, key, k, nodes, True, 1.0))
+                    client = row(clients, k)
+                    now = Moment(k, n, key, 0, 1, present, 1.0)
+                    if present:
+                        told += 1
+                        take(client, question, settings, now)
+                    if act(client, data, row(messages, k), settings, now):
+                        said += 1
+                        lates[k] = delay(weather, moment)
+                counts[b, UPDATES] += updates
+                counts[b, DOWN] += told
+                counts[b, UP] += said
+            words, boxes, steering = lent(outbox), lent(inboxes), lent(numbers)
+            for k in range(nodes):
+                if 0 <= lates[k] < slots:
+                    counts[0, ARRIVED] += 1
+                    hear(row(boxes, (n + lates[k]) % slots), row(words, k), steering, Edge(k, 1.0, lates[k], n))
+            arrived = row(boxes, n % slots)
+            merge(row(lent(servers), 0), arrived, steering, Moment(0, n, key_of(seed, SERVER_KEYS, n), -1, nodes, True, 1.0))
+            clear(arrived)
+
+    return build(advance, parallel)
+
+
+def scratch(plan: Plan, sample: Any, clients: int) -> dict[str, Any]:
+    """The tables a run needs beside the nodes' own: messages, delays, the inboxes of the next rounds, counters."""
+    down, up = plan.turns
+    blocks = max(1, min(clients // 16, max(64, clients // 256)))
+    return {
+        "samples": tabled(sample, blocks),
+        "asked": tabled(down.word, blocks),
+        "outbox": tabled(up.word, clients),
+        "lates": np.full(clients, NOTHING, np.int16),
+        "inboxes": tabled(up.inbox, plan.late + 1),
+        "counts": np.zeros((blocks, 4), np.int64),
+    }

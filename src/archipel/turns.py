@@ -1,0 +1,51 @@
+"""An algorithm is the turns that nodes take along the edges.
+
+In a `Turn` every node of the sending role acts (learns from its data and says one thing to all its receivers); every
+receiver hears each message, which is a fold into an inbox, and merges what it heard. `hear` never looks at the receiver's state:
+so a late message is folded at once, into the inbox of the round in which it arrives, and nothing in flight is kept.
+
+In a `Tell` a node says something else to each receiver, and does not change by it; a receiver has one sender, so what it is told
+is its inbox.
+
+All node functions are plain functions of one node (`archipel.node.kernel`):
+
+    act(me, data, said, settings, moment) -> does it say something
+    tell(me, said, settings, moment)      -> does it tell this receiver (moment.peer) something
+    hear(inbox, said, settings, edge)
+    merge(me, inbox, settings, moment)    -> None
+    take(me, said, settings, moment)      -> None
+"""
+
+from typing import Any, Callable, NamedTuple
+
+
+class Turn(NamedTuple):
+    """Everyone of `sender` acts and says one thing; everyone of `receiver` hears and merges."""
+
+    sender: str
+    receiver: str
+    act: Callable[..., Any]
+    hear: Callable[..., Any]
+    merge: Callable[..., Any]
+    word: Any  # one empty message: a named tuple of arrays; it knows its size in bytes
+    inbox: Any  # one empty inbox
+
+
+class Tell(NamedTuple):
+    """Each of `sender` tells each of its receivers something of its own."""
+
+    sender: str
+    receiver: str
+    tell: Callable[..., Any]
+    take: Callable[..., Any]
+    word: Any
+
+
+class Plan(NamedTuple):
+    """An algorithm, ready to run: what every role keeps, the turns, and the numbers that steer them."""
+
+    tables: dict[str, Any]  # role -> named tuple of arrays, a row a node
+    turns: tuple[Any, ...]
+    settings: Any
+    parameters: dict[int, int]  # turn -> how many model parameters one of its messages carries
+    late: int = 0  # the oldest message that still counts, in rounds
