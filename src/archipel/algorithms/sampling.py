@@ -1,0 +1,225 @@
+"""Which clients a server asks, and how it merges what they answer without bias.
+
+Chen et al., ICASSP: personalised local differential privacy with adaptive client sampling. Equation
+numbers are the paper's. p_i is `weight`, q_i `chance`, G_i `gradient`, B_i `noise`, lambda `tradeoff`, K
+`draws`.
+
+Any algorithm with a server can take any of the three: a server draws K times with replacement, a client
+that is drawn twice answers once with weight two, and the answers are merged with `merging_weights`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from archipel.draws import CHOICE, key_of, uniform
+from archipel.errors import BadInput
+from archipel.node import kernel
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every client with the same chance."""
+
+    draws: int = 3
+
+    def chances(self, weight: Any, gradient: Any = None, noise: Any = None) -> Any:
+        """q_i = 1 / N."""
+        weight = checked_weights(weight, self.draws)
+        return np.full(len(weight), 1.0 / len(weight))
+
+
+@dataclass(frozen=True)
+class ByWeight:
+    """A client with as much chance as weight: that of its data, as a rule."""
+
+    draws: int = 3
+
+    def chances(self, weight: Any, gradient: Any = None, noise: Any = None) -> Any:
+        """q_i = p_i."""
+        return checked_weights(weight, self.draws)
+
+
+@dataclass(frozen=True)
+class Optimal:
+    """The chances that minimise the convergence bound: problem P2, (6).
+
+    `tradeoff` is lambda, between the spread of the data (0: only that counts) and the noise of personal
+    budgets.
+    """
+
+    draws: int = 3
+    tradeoff: float = 1.0
+
+    def chances(self, weight: Any, gradient: Any = None, noise: Any = None) -> Any:
+        """q*, from every client's weight p_i, gradient norm G_i and noise scale B_i."""
+        if gradient is None or noise is None:
+            raise BadInput("sampling", "optimal", "a gradient norm and a noise scale for every client")
+        return solve_p2(weight, gradient, noise, self.tradeoff, self.draws)
+
+
+SAMPLINGS: dict[str, type] = {"uniform": Uniform, "weight": ByWeight, "optimal": Optimal}
+
+
+# --- problem P2 ---------------------------------------------------------------------------------------------
+
+
+def solve_p2(weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int) -> Any:
+    """(6): minimise sum_i p_i^2 G_i^2 / q_i + lambda p_i^2 B_i^2 / sqrt(q_i), sum_i q_i = 1, q_i <= 1 / K.
+
+    The paper asks for q_i < 1 / K, which need not have a minimum: ours may lie on the border. For clients
+    below it, p_i^2 G_i^2 / q_i^2 + lambda p_i^2 B_i^2 / (2 q_i^(3/2)), the price of (6) in q_i, is the same:
+    the multiplier, at which the chances sum to one. It is found by Newton's method within a bracket, and by
+    bisection where that does not halve the error. All in logarithms, so that no number overflows.
+    """
+    spread, cost = p2_terms(weight, gradient, noise, tradeoff, draws)
+    cap = -np.log(draws)
+    low = _log_price(spread, cost, cap).min()  # everyone at the cap: the chances sum to N / K > 1
+    high = _log_price(spread, cost, -np.log(len(spread))).max()  # everyone at or below 1 / N
+    price, error = (low + high) / 2, np.inf
+    while True:
+        log_chance, slope = _log_chance(spread, cost, price)
+        chance = np.exp(np.minimum(log_chance, cap))
+        before, error = error, np.log(chance.sum())
+        low, high = (price, high) if error > 0 else (low, price)
+        if abs(error) <= 1e-14 * (1 + abs(price)) or not low < (low + high) / 2 < high:
+            return chance
+        change = np.where(log_chance < cap, chance * slope, 0.0).sum()
+        newton = price - error * chance.sum() / change if change < 0 else low
+        price = newton if low < newton < high and 2 * abs(error) < abs(before) else (low + high) / 2
+
+
+def p2_terms(weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int) -> tuple[Any, Any]:
+    """The logarithms of p_i^2 G_i^2 and of lambda p_i^2 B_i^2, checked; one of the two may be 0."""
+    weight = checked_weights(weight, draws)
+    gradient = checked_sizes("sampling.gradient", gradient, len(weight))
+    noise = checked_sizes("sampling.noise", noise, len(weight))
+    if not 0 <= tradeoff < np.inf:
+        raise BadInput("sampling.tradeoff", tradeoff, "a number of 0 or more")
+    with np.errstate(divide="ignore"):
+        spread = 2 * np.log(weight) + 2 * np.log(gradient)
+        cost = 2 * np.log(weight) + 2 * np.log(noise) + np.log(tradeoff)
+    nothing = np.flatnonzero(np.isneginf(spread) & np.isneginf(cost))
+    if len(nothing):
+        raise BadInput(
+            f"sampling.gradient[{nothing[0]}]", 0.0, "a number above 0, as its noise counts nothing"
+        )
+    return spread, cost
+
+
+def _log_price(spread: Any, cost: Any, log_chance: Any) -> Any:
+    """log of minus the derivative of a client's part of (6)."""
+    return np.logaddexp(spread - 2 * log_chance, cost - np.log(2) - 1.5 * log_chance)
+
+
+def _log_chance(spread: Any, cost: Any, price: float) -> tuple[Any, Any]:
+    """The chance at which a client's log price is `price`, and how it changes with it, in logarithms.
+
+    The start, where the larger of two terms alone makes the price, is at most log(2) / 1.5 too low. The slope
+    of the log price lies between -2 and -1.5 and changes by at most 1/16: so Newton's method squares the
+    error and divides it by 48, and four steps reach the last digit.
+    """
+    log_chance = np.maximum((spread - price) / 2, (cost - np.log(2) - price) / 1.5)
+    for _ in range(4):
+        reached = _log_price(spread, cost, log_chance)
+        slope = -1.5 - 0.5 * np.exp(spread - 2 * log_chance - reached)
+        log_chance = log_chance + (price - reached) / slope
+    return log_chance, 1 / slope
+
+
+def optimality_gap(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int) -> float:
+    """By how much chances miss the conditions for the minimum of (6), relative to what they compare.
+
+    They sum to one, none is above 1 / K, those below it have one price, and those at it at least that.
+    """
+    spread, cost = p2_terms(weight, gradient, noise, tradeoff, draws)
+    price = _log_price(spread, cost, np.log(chance))
+    below = chance < (1 - 1e-12) / draws
+    common = np.median(price[below])
+    gaps = [
+        abs(chance.sum() - 1),
+        max(chance.max() * draws - 1, 0.0),
+        np.abs(np.expm1(price[below] - common)).max(),
+        np.maximum(-np.expm1(price[~below] - common), 0.0).max(initial=0.0),
+    ]
+    return float(max(gaps))
+
+
+def optimal_by_gradient(weight: Any, gradient: Any) -> Any:
+    """Corollary 1 where G_i >> B_i: q_i proportional to p_i G_i."""
+    share = np.asarray(weight, float) * gradient
+    return share / share.sum()
+
+
+def optimal_by_noise(weight: Any, noise: Any) -> Any:
+    """Corollary 1 where G_i << B_i: q_i proportional to (p_i B_i)^(4/3)."""
+    share = (np.asarray(weight, float) * noise) ** (4 / 3)
+    return share / share.sum()
+
+
+# --- drawing and merging ------------------------------------------------------------------------------------
+
+
+def ladder_of(chance: Any) -> Any:
+    """The chances as rungs from 0 to 1: client i is drawn by a number in [ladder[i - 1], ladder[i])."""
+    ladder = np.cumsum(chance)
+    ladder /= ladder[-1]
+    return ladder
+
+
+@kernel
+def choose(counts: Any, ladder: Any, draws: Any, key: Any) -> None:
+    """S_r ~ W(N, K, q): how often each client is drawn, K times with replacement."""
+    counts[:] = 0
+    for draw in range(draws):
+        number = uniform(key, CHOICE, draw)
+        first, last = 0, ladder.shape[0] - 1
+        while first < last:
+            middle = (first + last) // 2
+            if number < ladder[middle]:
+                last = middle
+            else:
+                first = middle + 1
+        counts[first] += 1
+
+
+def sampled(chance: Any, draws: int, seed: int, moment: int) -> Any:
+    """The counts of one round, drawn by the server (node 0 of its role)."""
+    counts = np.zeros(len(chance), np.int64)
+    choose(counts, ladder_of(chance), draws, key_of(seed, 0, moment))
+    return counts
+
+
+def merging_weights(weight: Any, chance: Any, counts: Any, draws: int) -> Any:
+    """Algorithm 1, line 15: what each update counts, p_i / (K q_i) each time its client was drawn;
+    unbiased.
+    """
+    return counts * weight / (draws * chance)
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+def checked_weights(weight: Any, draws: int) -> Any:
+    """Weights p_i above 0, scaled to sum to one. With no more clients than draws no q_i < 1 / K would."""
+    weight = np.asarray(weight, float)
+    if draws < 1:
+        raise BadInput("sampling.draws", draws, "at least 1 draw a round")
+    if len(weight) <= draws:
+        raise BadInput("sampling.draws", draws, f"fewer draws a round than clients ({len(weight)})")
+    bad = np.flatnonzero(~((weight > 0) & (weight < np.inf)))
+    if len(bad):
+        raise BadInput(f"sampling.weight[{bad[0]}]", float(weight[bad[0]]), "a number above 0")
+    return weight / weight.sum()
+
+
+def checked_sizes(key: str, values: Any, clients: int) -> Any:
+    """One finite number of 0 or more for every client."""
+    values = np.asarray(values, float)
+    if values.shape != (clients,):
+        raise BadInput(key, f"shape {values.shape}", f"one number for each of {clients} clients")
+    bad = np.flatnonzero(~((values >= 0) & (values < np.inf)))
+    if len(bad):
+        raise BadInput(f"{key}[{bad[0]}]", float(values[bad[0]]), "a number of 0 or more")
+    return values
