@@ -61,7 +61,7 @@ def owner():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Owner)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     server.address = f"http://127.0.0.1:{server.server_port}"
     server.handler = Owner
@@ -195,7 +195,7 @@ def test_the_register_is_complete():
             assert not digest or len(bytes.fromhex(digest)) == hashlib.new(method).digest_size
             assert file.url or data.archives
     assert set(convert.CONVERTERS) == {name for name, data in DATASETS.items() if data.archives}
-    assert {target for target in datasets.ALIASES.values()} <= set(DATASETS)
+    assert set(datasets.ALIASES.values()) <= set(DATASETS)
     assert DATASETS["digits"].available()
 
 
@@ -239,16 +239,15 @@ def test_beijing_is_made_of_the_owners_nested_archive(empty):
 
 def test_calcofi_is_made_of_the_owners_casts_and_bottles(empty):
     def cast(number, station, year):
-        return {
-            "Cst_Cnt": number, "Sta_ID": station, "Year": year, "Quarter": 2, "Lat_Dec": 33.5, "Lon_Dec": -120.0
-        }  # fmt: skip
+        where = {"Lat_Dec": 33.5, "Lon_Dec": -120.0}
+        return {"Cst_Cnt": number, "Sta_ID": station, "Year": year, "Quarter": 2, **where}
 
     def bottle(number, depth, **more):
         water = dict.fromkeys(convert.WATER, 5.0) | {"Depthm": depth} | more
         return {"Cst_Cnt": number, "Sta_ID": "unused", **water}
 
-    casts = [cast(9, "093.3 026.7", 2010), cast(7, "080.0 051.0", 2003), cast(8, "080.0 051.0", 1999),
-             cast(6, "001.0 001.0", 2010)]  # fmt: skip
+    places = [(9, "093.3 026.7", 2010), (7, "080.0 051.0", 2003), (8, "080.0 051.0", 1999), (6, "1 1", 2010)]
+    casts = [cast(*place) for place in places]
     bottles = [
         bottle(9, 20),
         bottle(9, 10),
