@@ -80,10 +80,10 @@ def simulate(net, start, runs, rounds, seed=0, draw=None):
     return np.array(deviations)
 
 
-def simulated_steady_state(net, runs=500, settle=240, rounds=560, draw=None):
-    """From the optimum, where it starts at zero and soon fluctuates as it always will; whole cycles only."""
-    rounds = settle + (rounds - settle) // net.period * net.period
-    return simulate(net, np.zeros(net.size), runs, rounds, draw=draw)[settle + 1:].mean()
+def simulated_steady_state(net, runs=800, rounds=200, draw=None):
+    """From the optimum, where the deviation starts at zero and soon settles; the mean over whole cycles."""
+    settle, rounds = round(24 / net.step), rounds // net.period * net.period
+    return simulate(net, np.zeros(net.size), runs, settle + rounds, draw=draw)[settle + 1:].mean()
 
 
 # ---- steps ----------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_who_never_hears_from_anyone_stays():
 
 def test_transient_settles_at_the_steady_cycle():
     net = network(coordinated=False, delta=0.4, limit=1, availability=[0.9, 0.5, 0.3])
-    curve = transient(net, np.ones(4), 100 * net.period)
+    curve = transient(net, np.ones(4), 60 * net.period)
     assert curve[-net.period - 1:-1] == pytest.approx(steady_cycle(net), rel=1e-6)
     assert steady_state(net) == pytest.approx(steady_cycle(net).mean())
 
@@ -259,9 +259,10 @@ def test_random_fourier_features_that_arrive_now_and_then():
 @pytest.mark.parametrize("shape", [(3, 8, 3, 2), (4, 4, 1, 2), (3, 4, 2, 3), (6, 4, 1, 1)], ids=str)
 def test_larger_networks(shape, coordinated, ahead, step):
     clients, size, portion, limit = shape
-    net = network(clients, size, step=step, portion=portion, coordinated=coordinated, ahead=ahead, limit=limit,
-                  delta=0.5, availability=np.linspace(0.3, 0.9, clients), weights=0.5**np.arange(limit + 1))
-    simulated = simulated_steady_state(net, runs=1000, settle=400, rounds=1400)
+    net = network(clients, size, step=step, portion=portion, coordinated=coordinated, ahead=ahead,
+                  limit=limit, delta=0.5, weights=0.5**np.arange(limit + 1),
+                  availability=np.linspace(0.3, 0.9, clients))
+    simulated = simulated_steady_state(net, runs=1000, rounds=1000)
     exact, printed = decibels(steady_state(net) / simulated), decibels(printed_steady_state(net) / simulated)
     name = f"{shape} {'C' if coordinated else 'U'}{ahead} step {step}"
     print(f"{name}: exact {exact:+.2f}, printed {printed:+.2f} dB")
@@ -291,7 +292,7 @@ def test_printed_formula_drops_what_grows_with_the_step():
     assert -1.0 < printed_excess(portion=4, step=0.4) < -0.5
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", ["ideal", "decayed"])
 def test_printed_formula_is_too_hopeful_at_the_step_of_the_article(setting):
     """At 0.1 its two faults partly cancel; at 0.4 it promises less than there is, even when coordinated."""
     small, large = (printed_excess(step=step, **SETTINGS[setting]) for step in (0.1, 0.4))

@@ -7,8 +7,8 @@ joint law of who took part and whose updates are still on their way.
 
 How. The error vector is the article's extended one, (16): server, clients, and what each client last sent.
 Given who sends and what arrives, a round maps it linearly, (23); so its second moments obey a linear
-recursion. What arrives is not independent of the error, though (a client whose update arrives late is one that
-took part then), so the second moments are kept apart for every set of updates that may be in flight:
+recursion. What arrives is not independent of the error, though (a client whose update arrives late is one
+that took part then), so the second moments are kept apart for every set of updates that may be in flight:
 
     moments[A_1, ..., A_limit] = E[x x^T ; the updates of age l in flight are those of the clients in A_l].
 
@@ -18,6 +18,7 @@ whatever its age. So the sum over all cases is exact; it needs 2^(clients * limi
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any
 
@@ -237,7 +238,8 @@ def act(moments: Array, net: SmallNetwork, client: int, moment: int) -> Array:
     return np.stack([alone, data * available * learn(gather(moments, index), net, client)])
 
 
-def merge_rows(net: SmallNetwork, arrived: list[int], age: int, moment: int) -> Array:
+@lru_cache(maxsize=2048)  # the solver goes through the same cycle many times
+def merge_rows(net: SmallNetwork, arrived: tuple[int, ...], age: int, moment: int) -> Array:
     """(14), (15) as rows: w_{n+1} after these updates, as a mix of the error vector; the rest of it stays.
 
     The mean is over all senders of that age, |K_{n,l}|, also those that sent other parameters.
@@ -276,8 +278,8 @@ def hear(moments: Array, net: SmallNetwork, age: int, moment: int) -> Array:
     crossed = np.zeros(moments.shape[:-2] + (net.size, moments.shape[-1]))
     square = np.zeros(moments.shape[:-2] + (net.size, net.size))
     for arrived in sets:
-        who = [k for k in range(net.clients) if arrived >> k & 1]
-        rows = merge_rows(net, who, age, moment)
+        who = tuple(k for k in range(net.clients) if arrived >> k & 1)
+        rows = merge_rows(net, who, age, moment % net.period)
         flew = sets[(sets & arrived) == arrived]
         left = flew ^ arrived
         chance = (1 - net.delta)**len(who) * net.delta**np.bitwise_count(left)

@@ -3,11 +3,12 @@
 Gauthier et al., IEEE Internet of Things Journal, 2023. Terms in mu^2 are dropped (Assumption 5), and every
 selection matrix is a portion placed at random, independent of all others and of who takes part (Assumption 4
 and appendix A): the cycle of the portions, whether they are coordinated, S_n = M_{n+1}, and "only the most
-recent updates count" do not enter. `pao_fed.steady_state` keeps them. An update of age l is w_{k,n+1-l}, (14).
+recent updates count" do not enter. `pao_fed.steady_state` keeps them. An update of age l is
+w_{k,n+1-l}, as in (14).
 
 The matrices Q_A and Q_B of (29) are not formed. Each is the mean map applied on both sides, plus a term for
-what fluctuates: E[A C A^T] = E[A] C E[A]^T + Cov. A client that does not always have new data counts R_k by the
-probability that it has.
+what fluctuates: E[A C A^T] = E[A] C E[A]^T + Cov. Of a client that does not always have new data, R_k counts
+by the probability that it has.
 """
 
 from itertools import product
