@@ -1,0 +1,169 @@
+"""The durable form of a ledger: an append-only file that a crash cannot make forget.
+
+One line a charge, `checksum json`, and the checksum covers the line before it too. A charge is written and
+forced to disk before `append` returns. On opening:
+
+- a last line that was cut short (no line end, or blocks that were never written and read as zeros) belongs to
+  a charge that never
+  returned: it is cut off, and nothing was released for it;
+- any other line that does not fit its checksum means damage: the file is refused, because a charge might be
+  forgotten.
+
+The first line, and a further one whenever they change, states the terms: what was once only assumed stays
+`assumed`.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from archipel.errors import BadInput
+from archipel.privacy.ledger import ASSUMED, Assumption, Budget, Charge, Ledger, Terms
+from archipel.privacy.releases import as_json, from_json
+
+SEED = "archipel ledger 1"
+
+
+class Damaged(RuntimeError):
+    """A journal whose lines do not fit their checksums. No release may be made on its word."""
+
+
+def _line(entry: dict[str, Any], before: str) -> tuple[bytes, str]:
+    text = json.dumps(entry, separators=(",", ":"), allow_nan=False)
+    check = hashlib.blake2b((before + text).encode(), digest_size=8).hexdigest()
+    return f"{check} {text}\n".encode(), check
+
+
+def _parse(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int, str]:
+    """The entries, how many bytes of the file are good, and the last checksum."""
+    entries: list[dict[str, Any]] = []
+    good, check = 0, SEED
+    while good < len(content):
+        end = content.find(b"\n", good)
+        if end < 0:
+            break  # cut short
+        line = content[good : end + 1]
+        try:
+            entry = json.loads(line[17:])
+            fits, now = _line(entry, check)
+        except ValueError:
+            entry, fits, now = None, b"", ""
+        if fits != line:
+            last = content.find(b"\n", end + 1) < 0
+            if last and b"\0" in line:
+                break
+            number = len(entries) + 1
+            raise Damaged(
+                f"{path}: line {number} does not fit its checksum. Restore it: a charge may be lost."
+            )
+        entries.append(entry)
+        good, check = end + 1, now
+    return entries, good, check
+
+
+class FileJournal:
+    """An open journal file. Only one at a time: a second process is refused."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        fresh = not self.path.exists()
+        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._lock()
+            self.entries, self.size, self.check = _parse(self.path.read_bytes(), self.path)
+            os.ftruncate(self.file, self.size)
+            os.fsync(self.file)
+            if fresh:
+                self._sync_folder()
+        except BaseException:
+            os.close(self.file)
+            raise
+        self.broken = False
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # not on this system
+            return
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as taken:
+            raise BadInput("ledger", str(self.path), "a file that no other process has open") from taken
+
+    def _sync_folder(self) -> None:
+        """So that a crash does not lose the new file's name."""
+        if os.name == "posix":
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def write(self, entry: dict[str, Any]) -> None:
+        """One line, on disk when this returns. After a failure that cannot be undone everything further is
+        refused.
+        """
+        if self.broken:
+            raise Damaged(
+                f"{self.path}: an earlier write failed. Open the ledger anew before releasing anything."
+            )
+        line, check = _line(entry, self.check)
+        self.broken = True  # until we know better
+        written = 0
+        try:
+            os.lseek(self.file, self.size, os.SEEK_SET)
+            while written < len(line):
+                written += os.write(self.file, line[written:])
+            os.fsync(self.file)
+        except OSError:
+            os.ftruncate(self.file, self.size)
+            os.fsync(self.file)
+            self.broken = False
+            raise
+        self.broken = False
+        self.size, self.check = self.size + len(line), check
+
+    def append(self, charge: Charge) -> None:
+        self.write({"round": charge.round, "release": as_json(charge.release), "times": charge.times})
+
+    def close(self) -> None:
+        os.close(self.file)
+
+
+def open_ledger(
+    path: str | os.PathLike[str], node: str, terms: Terms, budget: Budget | None = None
+) -> Ledger:
+    """The ledger kept in a file, with everything that was ever charged to it; a new one where there is no
+    file.
+
+    Node, unit and relation must be those of the file. The budget may change, what was spent does not.
+    """
+    journal = FileJournal(path)
+    try:
+        stated = [entry["terms"] for entry in journal.entries if "terms" in entry]
+        charges = [_charge(entry) for entry in journal.entries if "release" in entry]
+        for before in stated:
+            for key, now in (("node", str(node)), ("unit", terms.unit), ("relation", terms.relation)):
+                if before[key] != now:
+                    raise BadInput(f"ledger {key}", now, f'"{before[key]}", as {path} says')
+        once = (
+            {a["what"] for before in stated for a in before["assumptions"] if a["how"] == ASSUMED}
+            if charges
+            else set()
+        )
+        kept = [Assumption(a.what, ASSUMED if a.what in once else a.how) for a in terms.assumptions]
+        gone = [Assumption(what, ASSUMED) for what in sorted(once - {a.what for a in kept})]
+        terms = Terms(terms.unit, terms.relation, tuple(kept + gone))
+        entry = {"node": str(node), **terms.as_json(), "budget": budget.as_json() if budget else None}
+        if not stated or stated[-1] != entry:
+            journal.write({"terms": entry})
+        return Ledger(node, terms, budget, charges, journal)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _charge(entry: dict[str, Any]) -> Charge:
+    return Charge(entry["round"], from_json(entry["release"]), entry["times"])

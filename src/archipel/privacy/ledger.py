@@ -1,0 +1,294 @@
+"""A ledger per node: what its data has paid so far, under which terms, and how much it may pay at most.
+
+Nothing leaves a node before `charge` has returned; `charge` refuses what the budget does not cover, and the
+node falls silent. With a `journal` (see `archipel.privacy.journal`) a charge is on disk before `charge`
+returns.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from archipel.errors import BadInput, did_you_mean
+from archipel.privacy.accounting import Conversion, History, check_delta, merged, record
+from archipel.privacy.gaussian import epsilon_of, mu_of
+from archipel.privacy.releases import RELATIONS, Gaussian, Relation, Release, Sampled, as_json, rho_of
+
+Unit = Literal["sample", "client"]
+UNITS: tuple[Unit, ...] = ("sample", "client")
+ENFORCED, ASSUMED = "enforced", "assumed"
+ROUNDING = 1e-12  # ten releases of a tenth of a zCDP budget fit into it
+
+
+class Overspent(RuntimeError):
+    """A release that the budget does not cover. Nothing was charged, so nothing may be released."""
+
+
+class Assumption(NamedTuple):
+    """Something the guarantee rests on, and whether the code makes it true (`enforced`) or only hopes so
+    (`assumed`).
+    """
+
+    what: str  # such as "per-example gradients have norm at most 1"
+    how: str
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a guarantee is about: whose data, which change of it, resting on what."""
+
+    unit: Unit
+    relation: Relation
+    assumptions: tuple[Assumption, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise BadInput("privacy.unit", self.unit, did_you_mean(str(self.unit), UNITS))
+        if self.relation not in RELATIONS:
+            raise BadInput("privacy.relation", self.relation, did_you_mean(str(self.relation), RELATIONS))
+        object.__setattr__(self, "assumptions", tuple(Assumption(*a) for a in self.assumptions))
+        for what, how in self.assumptions:
+            if how not in (ENFORCED, ASSUMED):
+                raise BadInput(
+                    f'privacy assumption "{what}"', how, did_you_mean(str(how), (ENFORCED, ASSUMED))
+                )
+
+    @property
+    def how(self) -> str:
+        """`enforced` where every assumption is, else `assumed`."""
+        return ASSUMED if any(a.how == ASSUMED for a in self.assumptions) else ENFORCED
+
+    def as_json(self) -> dict[str, Any]:
+        held = [{"what": a.what, "how": a.how} for a in self.assumptions]
+        return {"unit": self.unit, "relation": self.relation, "guarantee": self.how, "assumptions": held}
+
+
+# --- budgets ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EpsilonBudget:
+    """At most (epsilon, delta) over the whole life of the ledger."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < math.inf:
+            raise BadInput("privacy.epsilon", self.epsilon, "a positive, finite budget")
+        check_delta(self.delta)
+
+    def allows(self, history: History) -> bool:
+        return history.epsilon(self.delta).epsilon <= self.epsilon
+
+    def gaussian_rho(self) -> float:
+        """The largest zCDP total of a history that is all Gaussian."""
+        return mu_of(self.epsilon, self.delta) ** 2 / 2
+
+    def as_json(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon, "delta": self.delta}
+
+
+@dataclass(frozen=True)
+class ZcdpBudget:
+    """At most rho-zCDP over the whole life of the ledger."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rho < math.inf:
+            raise BadInput("privacy.rho", self.rho, "a positive, finite budget")
+
+    def allows(self, history: History) -> bool:
+        return history.rho() <= self.gaussian_rho()
+
+    def gaussian_rho(self) -> float:
+        return self.rho * (1 + ROUNDING)
+
+    def as_json(self) -> dict[str, float]:
+        return {"rho": self.rho}
+
+
+Budget = EpsilonBudget | ZcdpBudget
+
+
+class Charge(NamedTuple):
+    """A line of the ledger."""
+
+    round: int
+    release: Release
+    times: int
+
+
+class Journal(Protocol):
+    """Where charges are kept; `append` returns when the line is safe."""
+
+    def append(self, charge: Charge) -> None: ...
+
+
+# --- the ledger ---------------------------------------------------------------------------------------------
+
+
+class Ledger:
+    """What one node has paid. Without a budget it only counts.
+
+    >>> ledger = Ledger("client 0", Terms("sample", "replace-one"), ZcdpBudget(0.02))
+    >>> for n in range(4):
+    ...     ledger.charge(n, Gaussian(0.1))
+    >>> ledger.affords(Gaussian(0.1)), round(ledger.rho(), 6)
+    (False, 0.02)
+    """
+
+    def __init__(
+        self,
+        node: str,
+        terms: Terms,
+        budget: Budget | None = None,
+        charges: Iterable[Charge] = (),
+        journal: Journal | None = None,
+    ):
+        self.node, self.terms, self.budget, self.journal = str(node), terms, budget, journal
+        self.charges: list[Charge] = []
+        self._gaussian_rho = Fraction(0)  # exact, as long as everything is Gaussian
+        self._limit = Fraction(budget.gaussian_rho()) if budget else Fraction(0)
+        self._others = 0
+        self._approved: tuple[Release, int] | None = None  # how many more of a release were found to fit
+        for charge in charges:
+            self._enter(charge)
+
+    def affords(self, release: Release, times: int = 1) -> bool:
+        """Whether `charge` would accept this."""
+        self._check(release, times)
+        if self.budget is None:
+            return True
+        if isinstance(release, Gaussian) and not self._others:
+            return self._gaussian_rho + Fraction(rho_of(release)) * times <= self._limit
+        if self._approved and self._approved[0] == release and self._approved[1] >= times:
+            return True
+        return self._look_ahead(release, times) >= times
+
+    def _look_ahead(self, release: Release, times: int) -> int:
+        """How many more of a release surely fit: doubling, so that not every charge needs a loss
+        distribution.
+        """
+        assert self.budget is not None
+        past, fits, step = self.history(), 0, times
+        while step >= times and fits < 1024 * times:
+            if self.budget.allows(past + record(release) * (fits + step)):
+                fits, step = fits + step, step * 2
+            else:
+                break
+        self._approved = (release, fits)
+        return fits
+
+    def charge(self, moment: int, release: Release, times: int = 1) -> None:
+        """Enter a release of round `moment`, or raise `Overspent` and enter nothing. Call it before anything
+        is shared.
+        """
+        if not self.affords(release, times):
+            raise Overspent(
+                f"{self.node} has spent its privacy budget: round {moment} would exceed "
+                f"{self.budget}. It stays silent."
+            )
+        charge = Charge(int(moment), release, int(times))
+        if self.journal is not None:
+            self.journal.append(charge)
+        self._enter(charge)
+
+    def _check(self, release: Release, times: int) -> None:
+        if int(times) != times or times < 1:
+            raise BadInput("times", times, "a whole number, at least 1")
+        if isinstance(release, Sampled) and release.relation != self.terms.relation:
+            raise BadInput(
+                "privacy.relation", release.relation, f'"{self.terms.relation}", as the ledger says'
+            )
+
+    def _enter(self, charge: Charge) -> None:
+        self._check(charge.release, charge.times)
+        self.charges.append(charge)
+        if isinstance(charge.release, Gaussian):
+            self._gaussian_rho += Fraction(rho_of(charge.release)) * charge.times
+        else:
+            self._others += charge.times
+        if self._approved and self._approved[0] == charge.release:
+            self._approved = (charge.release, self._approved[1] - charge.times)
+        else:
+            self._approved = None
+
+    def history(self) -> History:
+        """Everything that was charged, as one history."""
+        counts: dict[Release, int] = {}
+        for _, release, times in self.charges:
+            counts[release] = counts.get(release, 0) + times
+        return merged(counts.items())
+
+    def rho(self) -> float:
+        """The zCDP total so far."""
+        return float(self._gaussian_rho) if not self._others else self.history().rho()
+
+    def epsilon(self, delta: float) -> Conversion:
+        """The (epsilon, delta) so far, and how it was found."""
+        return self.history().epsilon(delta)
+
+    def over_time(self, delta: float, points: int = 200) -> dict[str, list[Any]]:
+        """The cumulative cost after each round with a charge; at most `points` rounds, the last among them.
+
+        Exact for Gaussian histories at every round. Others need a loss distribution a point: at most 20 of
+        them.
+        """
+        check_delta(delta)
+        charges = sorted(self.charges, key=lambda c: c.round)
+        rounds = sorted({c.round for c in charges})
+        most = points if not self._others else min(points, 20)
+        kept = (
+            sorted({rounds[int(i)] for i in np.linspace(0, len(rounds) - 1, min(most, len(rounds)))})
+            if rounds
+            else []
+        )
+        rhos, epsilons, at, total = [], [], 0, Fraction(0)
+        past: dict[Release, int] = {}
+        for moment in kept:
+            while at < len(charges) and charges[at].round <= moment:
+                past[charges[at].release] = past.get(charges[at].release, 0) + charges[at].times
+                total += Fraction(rho_of(charges[at].release)) * charges[at].times
+                at += 1
+            rhos.append(float(total))
+            if self._others:
+                epsilons.append(merged(past.items()).epsilon(delta).epsilon)
+        if kept and not self._others:
+            epsilons = epsilon_of(np.sqrt(2 * np.asarray(rhos)), delta).tolist()
+        return {"round": kept, "rho": rhos, "epsilon": epsilons}
+
+    def as_json(self, delta: float) -> dict[str, Any]:
+        """The ledger's part of ledger.json."""
+        history, (epsilon, _, method) = self.history(), self.epsilon(delta)
+        return {
+            "node": self.node,
+            **self.terms.as_json(),
+            "budget": self.budget.as_json() if self.budget else None,
+            "spent": {"rho": history.rho(), "epsilon": epsilon, "delta": delta, "method": method},
+            "releases": history.releases,
+            "history": [{**as_json(release), "times": times} for release, times in history.counts],
+            "over_time": self.over_time(delta),
+        }
+
+    def sentence(self, delta: float) -> str:
+        """One line for a person."""
+        epsilon, _, method = self.epsilon(delta)
+        change = "replaced" if self.terms.relation == "replace-one" else "added or removed"
+        return (
+            f"{self.node}: one {self.terms.unit} {change}, rho = {self.rho():.4g}, "
+            f"epsilon = {epsilon:.4g} at delta = {delta:g} ({method}); {self.terms.how}"
+        )
+
+
+def ledgers_json(ledgers: Iterable[Ledger], delta: float) -> dict[str, Any]:
+    """The whole of ledger.json: `{"delta", "guarantee", "worst", "nodes": [...]}`."""
+    nodes = [ledger.as_json(delta) for ledger in ledgers]
+    worst = max((node["spent"]["epsilon"] for node in nodes), default=0.0)
+    how = ASSUMED if any(node["guarantee"] == ASSUMED for node in nodes) else ENFORCED
+    return {"delta": delta, "guarantee": how, "worst": {"epsilon": worst, "delta": delta}, "nodes": nodes}

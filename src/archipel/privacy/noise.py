@@ -1,0 +1,197 @@
+"""Noise: how much in which round, and where it comes from.
+
+`disturb` is the one place where a node adds privacy noise. In a simulation the noise is keyed, so that seeds
+settle everything. On a real device it must come from a secure source: `use_secure_noise()` once at the start,
+and every plain `disturb` of the process draws from opendp's exact discrete samplers instead, whatever the key
+says.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from archipel.draws import PRIVACY, bits, laplace, normal
+from archipel.errors import BadInput, Missing
+from archipel.node import fast, kernel
+
+NONE, GAUSSIAN, LAPLACE = 0, 1, 2
+LAWS = {"none": NONE, "gaussian": GAUSSIAN, "laplace": LAPLACE}
+
+
+# --- schedules: the scale of the noise in round n = 0, 1, ... -----------------------------------------------
+
+
+def _scale(key: str, value: float) -> float:
+    if not 0 <= value < np.inf:
+        raise BadInput(key, value, "a finite number, at least 0")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same noise in every round.
+
+    >>> Constant(2.0).sigma(17)
+    2.0
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _scale("privacy.sigma", self.scale)
+
+    def sigma(self, n: Any) -> Any:
+        return self.scale + 0.0 * n
+
+    def table(self, rounds: int) -> Any:
+        return self.sigma(np.arange(rounds))
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """Dynamic zCDP: the variance is multiplied by zeta after every round, sigma(n) = first zeta^(n/2).
+
+    >>> Geometric(2.0, 0.25).sigma(1)
+    1.0
+    """
+
+    first: float
+    zeta: float
+
+    def __post_init__(self) -> None:
+        _scale("privacy.sigma", self.first)
+        if not 0 < self.zeta <= 1:
+            raise BadInput("privacy.zeta", self.zeta, "a factor in (0, 1]")
+
+    def sigma(self, n: Any) -> Any:
+        return self.first * self.zeta ** (n / 2)
+
+    def table(self, rounds: int) -> Any:
+        return self.sigma(np.arange(rounds))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The user's own scales, one a round. A round beyond the list is refused: silence, not a guess."""
+
+    scales: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scales", tuple(_scale("privacy.schedule", s) for s in self.scales))
+
+    def sigma(self, n: Any) -> Any:
+        if not (np.all(np.asarray(n) >= 0) and np.all(np.asarray(n) < len(self.scales))):
+            raise BadInput(
+                "privacy.schedule", len(self.scales), f"a scale for every round, also for round {np.max(n)}"
+            )
+        return self.scales[n] if np.ndim(n) == 0 else np.asarray(self.scales)[n]
+
+    def table(self, rounds: int) -> Any:
+        return self.sigma(np.arange(rounds))
+
+
+# --- the secure source --------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+# how many have asked for secure noise; of the process, not of a thread, so that no thread is left out
+_secure = 0
+
+
+def use_secure_noise() -> None:
+    """From now on, and for good, all noise of this process is secure. Raises `Missing` where opendp is not
+    installed.
+    """
+    global _secure
+    _opendp()
+    with _lock:
+        _secure += 1
+
+
+@contextmanager
+def secure_noise() -> Iterator[None]:
+    """All noise of the process is secure while the block runs."""
+    global _secure
+    use_secure_noise()
+    try:
+        yield
+    finally:
+        with _lock:
+            _secure -= 1
+
+
+def noise_is_secure() -> bool:
+    """Whether `disturb` draws from the secure source now."""
+    return _secure > 0
+
+
+def _opendp() -> Any:
+    try:
+        import opendp.prelude as opendp
+    except ImportError as lacking:
+        raise Missing("Secure noise needs opendp: pip install 'archipel[deploy]'.") from lacking
+    opendp.enable_features("contrib")
+    return opendp
+
+
+@lru_cache(maxsize=64)
+def _sampler(law: int, scale: float) -> Any:
+    """opendp's measurement. Its noise lives on the grid of the smallest float, 2^-1074, so no bit of the sum
+    tells the value.
+    """
+    dp = _opendp()
+    values = dp.vector_domain(dp.atom_domain(T=float, nan=False))
+    if law == GAUSSIAN:
+        return dp.m.make_gaussian(values, dp.l2_distance(T=float), scale)
+    return dp.m.make_laplace(values, dp.l1_distance(T=float), scale)
+
+
+def secure_sum(values: Any, law: int, scale: float) -> Any:
+    """values plus secure noise, in double precision. Infinite or undefined values are refused: they would
+    show through.
+    """
+    if not np.all(np.isfinite(values)):
+        raise BadInput("release", "NaN or infinity", "finite numbers; clip before adding noise")
+    return np.asarray(_sampler(int(law), float(scale))(np.asarray(values, float).tolist()))
+
+
+# --- the verb -----------------------------------------------------------------------------------------------
+
+
+def disturb(values: Any, law: Any, scale: Any, key: Any) -> None:
+    """Add noise to every value, in place: law 0 none, 1 Gaussian of deviation `scale`, 2 Laplace of that
+    scale.
+
+    A key is good for one release. A node that releases twice in a round takes `release_key(key, 1)` for the
+    second: the same noise on two releases cancels in their difference.
+    """
+    if law == NONE or scale == 0:
+        return
+    if _secure:
+        values[:] = secure_sum(values, law, scale)
+        return
+    draw = normal if law == GAUSSIAN else laplace
+    for j in range(values.shape[0]):
+        values[j] += scale * draw(key, PRIVACY, j)
+
+
+@fast(disturb)
+def disturb_loop(values: Any, law: Any, scale: Any, key: Any) -> None:
+    if law == 0 or scale == 0:
+        return
+    if law == 1:
+        for j in range(values.shape[0]):
+            values[j] += scale * normal(key, PRIVACY, j)
+    else:
+        for j in range(values.shape[0]):
+            values[j] += scale * laplace(key, PRIVACY, j)
+
+
+@kernel
+def release_key(key: Any, which: Any) -> Any:
+    """The key of a round's second, third, ... release (which = 1, 2, ...); the key itself is the first's."""
+    return bits(key, PRIVACY, 4294967295 - which)
