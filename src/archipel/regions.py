@@ -164,3 +164,16 @@ def diameter(region: Any) -> float:
     if region.region == SIMPLEX:
         return float(np.sqrt(2) * region.radius * (1 - region.floor)) if len(region.low) > 1 else 0.0
     return float("inf")
+
+
+def in_cvxpy(x: Any, region: Any) -> list[Any]:
+    """The region as constraints on a variable of CVXPY."""
+    import cvxpy
+
+    if region.region == BALL:
+        return [cvxpy.norm(x) <= region.radius]
+    if region.region == BOX:
+        return [x >= region.low, x <= region.high]
+    if region.region == SIMPLEX:
+        return [x >= region.low, cvxpy.sum(x) == region.radius]
+    return []

@@ -41,11 +41,23 @@ class Tell(NamedTuple):
     word: Any
 
 
+class Scene(NamedTuple):
+    """What an algorithm needs to know to make its plan."""
+
+    task: Any  # problems.task.Task
+    graph: Any  # topology.Graph
+    dtype: Any
+    rounds: int
+    seed: int
+    privacy: Any = None
+
+
 class Plan(NamedTuple):
     """An algorithm, ready to run: what every role keeps, the turns, and the numbers that steer them."""
 
     tables: dict[str, Any]  # role -> named tuple of arrays, a row a node
     turns: tuple[Any, ...]
     settings: Any
-    parameters: dict[int, int]  # turn -> how many model parameters one of its messages carries
+    parameters: dict[int, float]  # turn -> how many model parameters one of its messages carries
     late: int = 0  # the oldest message that still counts, in rounds
+    plain_only: bool = False  # node functions that no compiler takes (deep models)

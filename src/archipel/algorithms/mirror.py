@@ -28,7 +28,7 @@ B(x || y) = R(x) - R(y) - <grad R(y), x - y> is the Bregman divergence of a map 
 
   Without the division by w_u the losses of well-heard clients would count more: another fixed point.
 - The step that fits: step_t = width / (sqrt(G^2 + E||noise||_*^2) sqrt(t)), width^2 = max B, has regret
-  O(width sqrt((G^2 + noise^2) T)) a client; where the comparator moves as T^a, t^((1 - a)/2) for sqrt(t).
+  O(width sqrt((G^2 + noise^2) T)) a client; times sqrt(1 + path length) where the comparator moves.
 
 `theory.mirror.sound_static` and `sound_dynamic` compute these bounds. Entropy needs a floor under the
 components where the comparator moves: max B is infinite without it, log(size / floor) with it.
@@ -264,12 +264,24 @@ def start(settings: Any) -> Any:
 
 
 @kernel
-def fitting_step(round: Any, width: Any, length: Any, drift: Any) -> Any:
-    """width / (length t^((1 - drift)/2)), t from 1; `round` counts from 0.
+def fitting_step(round: Any, width: Any, length: Any, pace: Any, drift: Any) -> Any:
+    """width sqrt(1 + pace t^drift) / (length sqrt(t)), with t from 1; `round` counts from 0.
 
-    `length` is `noisy_length`; `drift` is the a of a comparator that moves as T^a, 0 for one that stays.
+    `length` is `noisy_length`. A comparator that stays has pace 0; one whose path is as long as P t^a after t
+    rounds has drift a and pace `pace_of(P)`: the larger it is, the larger the steps have to stay.
     """
-    return width / (length * (round + 1.0) ** (0.5 * (1.0 - drift)))
+    t = round + 1.0
+    return width * math.sqrt((1.0 + pace * t**drift) / t) / length
+
+
+def pace_of(path: float, settings: Any) -> float:
+    """How much a path weighs beside max B: its length times the Lipschitz constant of B, over max B.
+
+    The length is in the norm of the map: L2 for Euclidean, L1 for entropy.
+    """
+    if settings.geometry == ENTROPY:
+        return path / float(settings.radius)
+    return 2 * path / diameter(settings)
 
 
 def width(settings: Any) -> float:

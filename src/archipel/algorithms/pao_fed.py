@@ -5,7 +5,7 @@ of it, PSO-Fed (Gogineni et al., ICASSP 2022) is another: the server asks only s
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from archipel.algorithms.portions import CYCLE, RANDOM, Portion, cut, first, fir
 from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, kernel
-from archipel.problems.task import Task
-from archipel.turns import Plan, Tell, Turn
+from archipel.turns import Plan, Scene, Tell, Turn
+
+REHEARSAL = 500  # samples a client, from which the correlation matrices are estimated
 
 
 class Settings(NamedTuple):
@@ -141,6 +142,9 @@ class PaoFed:
     2 also weighs an update that is l rounds late by `decay`^l.
     """
 
+    topologies: ClassVar = ("star",)
+    precision: ClassVar = "float32"
+
     variant: str = "C2"
     step: float = 0.4
     portion: int = 4
@@ -190,14 +194,18 @@ class PaoFed:
             (self.decay ** ages.astype(float) if decayed else np.ones(ages.size)).astype(dtype),
         )
 
-    def plan(self, task: Task, dtype: Any) -> Plan:
+    def plan(self, scene: Scene) -> Plan:
         """Clients and a server, all at zero, and their two turns."""
+        task, dtype = scene.task, scene.dtype
         settings = self.settings(task.size, dtype)
         ages = self.limit + 1
         down = task.size if self.download == "full" else self.portion
         inbox = Inbox(np.zeros((ages, task.size), dtype), np.zeros((ages, task.size), dtype), np.zeros(ages, dtype))
         return Plan(
-            {"client": Client(np.zeros((task.clients, task.size), dtype)), "server": Server(np.zeros((1, task.size), dtype))},
+            {
+                "client": Client(np.zeros((task.clients, task.size), dtype)),
+                "server": Server(np.zeros((1, task.size), dtype)),
+            },
             (
                 Tell("server", "client", tell, take, empty_portion(down, dtype)),
                 Turn("client", "server", act, hear, merge, empty_portion(self.portion, dtype), inbox),
@@ -206,6 +214,25 @@ class PaoFed:
             {0: down, 1: self.portion},
             self.limit,
         )
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned."""
+        return {"server": tables["server"].model[0], "clients": tables["client"].model}
+
+    def check(self, scene: Scene) -> dict[str, float]:
+        """The theorems' step bounds for this data; a step beyond the one that protects is refused unless forced."""
+        return check_step(self.step, self.force, scene)
+
+
+def check_step(step: float, force: bool, scene: Scene) -> dict[str, float]:
+    """Refuse a step beyond min((34), 2 / max ||z||^2): (34) alone allows steps at which the recursion diverges."""
+    from archipel.theory.pao_fed import step_bounds
+
+    bounds = step_bounds(scene.task.inputs(REHEARSAL))
+    if step > bounds["protective"] and not force:
+        right = f"at most {bounds['protective']:.4g}, beyond which it may diverge (or force = true)"
+        raise BadInput("algorithm.step", step, right)
+    return bounds
 
 
 def empty_portion(length: int, dtype: Any) -> Portion:

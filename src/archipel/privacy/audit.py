@@ -82,9 +82,9 @@ def mu_by_tails(counts: Counts, risk: float) -> Any:
 def mu_by_ranks(a: Any, b: Any, risk: float) -> float:
     """mu from P(score of B > score of A), the area under the trade-off curve: at most Phi(mu / sqrt 2).
 
-    Mann and Whitney's statistic, with DeLong's variance (Biometrics 1988) and the normal quantile: 18 %
-    sharper than `mu_by_accuracy` and free of a threshold, but only asymptotically exact, so it steps back
-    from scores that are few or nearly apart.
+    Mann and Whitney's statistic, with DeLong's variance (Biometrics 1988) on the logit scale: 18 % sharper
+    than `mu_by_accuracy` and free of a threshold, but only asymptotically exact, so it steps back from scores
+    that are few or nearly apart.
     """
     from scipy.special import ndtri
 
@@ -93,9 +93,12 @@ def mu_by_ranks(a: Any, b: Any, risk: float) -> float:
     sorted_a, sorted_b = np.sort(a), np.sort(b)
     above = (np.searchsorted(sorted_a, b, "left") + np.searchsorted(sorted_a, b, "right")) / (2 * len(a))
     below = (np.searchsorted(sorted_b, a, "left") + np.searchsorted(sorted_b, a, "right")) / (2 * len(b))
-    area = above.mean()
-    least = area + ndtri(risk) * math.sqrt(above.var() / len(b) + below.var() / len(a))
-    return math.sqrt(2) * max(float(ndtri(least)), 0.0) if least > 0.5 and area < 0.99 else 0.0
+    area = float(above.mean())
+    if not 0.5 < area < 0.95:
+        return 0.0
+    deviation = math.sqrt(above.var() / len(b) + below.var() / len(a)) / (area * (1 - area))  # of the logit
+    least = 1 / (1 + math.exp(-math.log(area / (1 - area)) - ndtri(risk) * deviation))
+    return math.sqrt(2) * max(float(ndtri(least)), 0.0)
 
 
 def epsilon_by_errors(counts: Counts, risk: float, delta: float) -> Any:

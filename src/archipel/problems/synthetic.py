@@ -12,6 +12,7 @@ from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, uniform
 from archipel.errors import BadInput
 from archipel.node import cosines, kernel
 from archipel.problems.fourier import fourier, mapped
+from archipel.problems.scoring import squared_error
 from archipel.problems.task import Task
 
 LAGS = 5  # x_n .. x_{n-4}
@@ -115,8 +116,10 @@ class Synthetic:
         if len(self.changed) != 3:
             raise BadInput("problem.changed", self.changed, "three coefficients")
 
-    def task(self, seed: int, rounds: int, dtype: Any) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
         """The clients' laws, the test set and the feature space of a seed."""
+        if shown != "stream":
+            raise BadInput("problem.kind", "synthetic", "data that is stored, for this algorithm; (39) is a stream")
         self.check()
         world = fourier(4, self.features, self.width, seed, dtype)
         function = np.array([[1.0, 0.8, 0.5], self.changed], dtype)
@@ -135,9 +138,9 @@ class Synthetic:
         test_x = mapped(world, past[:, SEEN])
         wanted = [np.array([target(p, f) for p in past]) + noise for f in function.astype(float)]
 
-        def score(model: Any, round: int) -> dict[str, float]:
+        def score(models: dict[str, Any], round: int) -> dict[str, Any]:
             y = wanted[0] if round <= source.when[1] else wanted[1]
-            return {"mse": float(np.mean((y - test_x @ model.astype(test_x.dtype)) ** 2))}
+            return squared_error(models, test_x, y)
 
         def inputs(samples: int) -> Iterator[Any]:
             return self.rehearse(source.law, world, seed, samples)

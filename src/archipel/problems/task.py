@@ -16,6 +16,8 @@ class Task(NamedTuple):
     observe: Callable[..., Any]
     size: int  # parameters of the model
     clients: int
-    score: Callable[[Any, int], dict[str, float]]  # (one model, round) -> metric: value
+    score: Callable[[dict[str, Any], int], dict[str, Any]]  # (models, round) -> metric: value, or one a node
     inputs: Callable[[int], Iterator[Any]]  # n -> for each client n feature vectors, for the theory's bounds
+    streams: bool = True  # whether new data comes every round; else it is all there
     names: tuple[str, ...] = ()
+    loss: int = 0  # of losses.LOSSES, for algorithms that take any

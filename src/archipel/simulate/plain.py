@@ -18,8 +18,9 @@ from archipel.turns import Tell, Turn
 class PlainEngine:
     """Plays a stage round by round."""
 
-    def __init__(self, stage: Stage):
+    def __init__(self, stage: Stage, only: int = 0):
         self.stage = stage
+        self.only = only  # a rehearsal: the links of the first nodes
         self.updates = 0
         self.messages = [0] * len(stage.plan.turns)
         self.inboxes = [
@@ -113,6 +114,8 @@ class PlainEngine:
         for k in range(self.stage.count(turn.receiver)):
             there = self.moment(turn.receiver, k, n).present
             for e in range(links.starts[k], links.starts[k + 1]):
+                if self.only and links.senders[e] >= self.stage.count(turn.sender):
+                    continue
                 sender, weight = int(links.senders[e]), float(links.weights[e])
                 if sender not in said or not there:
                     continue

@@ -6,12 +6,13 @@ import numpy as np
 
 from archipel.environment import Weather
 from archipel.problems.task import Task
+from archipel.topology import Graph, Links
 from archipel.turns import Plan
 
 SERVER_KEYS = 1 << 40  # nodes without data draw from keys of their own
 
 
-class Links(NamedTuple):
+class Edges(NamedTuple):
     """Who hears whom: for each receiver its senders and their weights."""
 
     starts: Any  # (receivers + 1,)
@@ -31,7 +32,7 @@ class Stage(NamedTuple):
 
     plan: Plan
     task: Task
-    links: dict[tuple[str, str], tuple[Links, ...]]  # (sender, receiver) -> one for each phase
+    links: dict[tuple[str, str], tuple[Edges, ...]]  # (sender, receiver) -> one for each phase
     weather: Weather
     seed: int
     data_role: str = "client"
@@ -41,18 +42,27 @@ class Stage(NamedTuple):
         """How many nodes play a role."""
         return len(self.plan.tables[role][0])
 
-    def links_of(self, turn: Any, n: int) -> Links:
+    def links_of(self, turn: Any, n: int) -> Edges:
         """The links a turn runs along in a round."""
         phases = self.links[turn.sender, turn.receiver]
         return phases[n % len(phases)]
 
 
-def star_links(clients: int) -> dict[tuple[str, str], tuple[Links, ...]]:
-    """One server that every client talks to."""
-    ones, zeros = np.ones(clients), np.zeros(clients, np.int64)
-    down = Links(np.arange(clients + 1), zeros, ones, np.array([clients]))
-    up = Links(np.array([0, clients]), np.arange(clients), ones, np.ones(clients, np.int64))
-    return {("server", "client"): (down,), ("client", "server"): (up,)}
+def edges_of(links: Links, senders: int) -> Edges:
+    """Links with what a sender knows of them."""
+    return Edges(links.starts, links.senders, links.weights, np.bincount(links.senders, minlength=senders))
+
+
+def all_edges(graph: Graph) -> dict[tuple[str, str], tuple[Edges, ...]]:
+    """The edges of a graph between the roles that its nodes play."""
+    across = tuple(edges_of(links, len(links.starts) - 1) for links in graph.across)
+    if not graph.servers:
+        return {("peer", "peer"): across}
+    return {
+        ("server", "client"): (edges_of(graph.down(), graph.servers),),
+        ("client", "server"): (edges_of(graph.up(), graph.clients),),
+        ("server", "server"): across,
+    }
 
 
 def tabled(record: Any, rows: int) -> Any:

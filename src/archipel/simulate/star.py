@@ -10,17 +10,50 @@ from archipel.draws import key_of
 from archipel.environment import available, delay, works
 from archipel.node import Edge, Moment, clear, row
 from archipel.simulate.compile import build, enable, lent
-from archipel.simulate.stage import SERVER_KEYS, tabled
-from archipel.turns import Plan, Tell, Turn
+from archipel.simulate.stage import SERVER_KEYS, Stage, tabled
+from archipel.turns import Plan
 
 NOTHING = -1  # in `lates`: no message this round
 UPDATES, DOWN, UP, ARRIVED = 0, 1, 2, 3  # what is counted
 
 
-def fits(plan: Plan) -> bool:
-    """Whether an algorithm is a server that tells its clients something, and clients that answer."""
-    shape = [type(turn) for turn in plan.turns]
-    return shape == [Tell, Turn] and plan.turns[0].sender == "server" and plan.turns[1].receiver == "server"
+class StarEngine:
+    """Plays a star; whole stretches of rounds in one call."""
+
+    def __init__(self, stage: Stage, parallel: bool):
+        plan, clients = stage.plan, stage.task.clients
+        down, up = plan.turns
+        blocks = max(1, min(clients // 16, max(64, clients // 256))) if parallel else 1
+        self.counts = np.zeros((blocks, 8), np.int64)  # a row fills a line of the cache: threads do not share it
+        self.kernel = driver(plan, stage.task.observe, parallel)
+        self.stage = stage
+        self.tables = (
+            plan.tables["client"],
+            plan.tables["server"],
+            stage.task.source,
+            tabled(stage.task.sample, blocks),
+            tabled(down.word, blocks),
+            tabled(up.word, clients),
+            np.full(clients, NOTHING, np.int16),
+            tabled(up.inbox, plan.late + 1),
+            plan.settings,
+            stage.weather,
+            self.counts,
+        )
+
+    def advance(self, first: int, last: int) -> None:
+        """Play rounds first to last - 1."""
+        self.kernel(first, last, self.stage.seed, *self.tables)
+
+    @property
+    def updates(self) -> int:
+        """Local learning steps so far."""
+        return int(self.counts[:, UPDATES].sum())
+
+    @property
+    def messages(self) -> list[int]:
+        """Messages so far: down, up."""
+        return [int(self.counts[:, DOWN].sum()), int(self.counts[:, UP].sum())]
 
 
 def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
@@ -77,17 +110,3 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
             clear(arrived)
 
     return build(advance, parallel)
-
-
-def scratch(plan: Plan, sample: Any, clients: int) -> dict[str, Any]:
-    """The tables a run needs beside the nodes' own: messages, delays, the inboxes of the next rounds, counters."""
-    down, up = plan.turns
-    blocks = max(1, min(clients // 16, max(64, clients // 256)))
-    return {
-        "samples": tabled(sample, blocks),
-        "asked": tabled(down.word, blocks),
-        "outbox": tabled(up.word, clients),
-        "lates": np.full(clients, NOTHING, np.int16),
-        "inboxes": tabled(up.inbox, plan.late + 1),
-        "counts": np.zeros((blocks, 4), np.int64),
-    }

@@ -1,0 +1,161 @@
+"""A federation: problem, topology, environment, algorithm and privacy, in one description.
+
+    >>> from archipel import Federation, PaoFed, Synthetic
+    >>> federation = Federation(Synthetic(clients=8, features=20), PaoFed(step=0.2), rounds=50, every=25)
+    >>> result = federation.run()
+    >>> [round for round, _ in result.curve("mse")]
+    [0, 25, 50]
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from archipel.describe import as_table, choose, fill, read_toml, write_toml
+from archipel.environment import Environment
+from archipel.errors import BadInput, did_you_mean
+from archipel.registry import ALGORITHMS, PROBLEMS, kind_of
+from archipel.results import Result
+from archipel.simulate.engine import Engine, engine_for
+from archipel.simulate.stage import Stage, all_edges
+from archipel.topology import TOPOLOGIES, Star
+from archipel.turns import Scene
+
+SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy")
+PATHS = (
+    ("problem", "data"),
+    ("problem", "test"),
+    ("problem", "model"),
+    ("topology", "edges"),
+    ("topology", "members"),
+    ("topology", "groups"),
+    ("environment", "replay"),
+    ("environment", "delay", "file"),
+)
+PRECISIONS = {"float32": np.float32, "float64": np.float64}
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The whole description. `archipel run` simulates it, `archipel up` deploys it."""
+
+    problem: Any
+    algorithm: Any
+    topology: Any = field(default_factory=Star)
+    environment: Environment = field(default_factory=Environment)
+    privacy: Any = None
+    rounds: int = 1000
+    seed: int = 1
+    every: int = 10
+    precision: str = ""
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise BadInput("rounds", self.rounds, "at least one round")
+        if self.every < 1:
+            raise BadInput("every", self.every, "a number of rounds between two measurements, at least 1")
+        if self.precision and self.precision not in PRECISIONS:
+            raise BadInput("precision", self.precision, '"float32" or "float64"')
+        allowed = getattr(self.algorithm, "topologies", ("star",))
+        if kind_of(self.topology) not in allowed:
+            right = f"one that {kind_of(self.algorithm)} runs on: {', '.join(allowed)}"
+            raise BadInput("topology.kind", kind_of(self.topology), right)
+
+    @classmethod
+    def load(cls, path: str | Path, **changes: Any) -> "Federation":
+        """A federation from a TOML file; keyword arguments replace top-level keys."""
+        table = read_toml(path)
+        for keys in PATHS:
+            resolve(table, keys, Path(path).parent)
+        return cls.from_table({**table, **changes})
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> "Federation":
+        """A federation from nested tables, as TOML has them."""
+        plain = {key: value for key, value in table.items() if key not in SECTIONS}
+        known = ("rounds", "seed", "every", "precision", "engine")
+        for key, value in plain.items():
+            if key not in known:
+                raise BadInput(key, value, f"a known key or section: {did_you_mean(key, known + SECTIONS)}")
+            wanted = str if key in ("precision", "engine") else int
+            if not isinstance(value, wanted) or isinstance(value, bool):
+                raise BadInput(key, value, "a text in quotes" if wanted is str else "a whole number")
+        for section in ("problem", "algorithm"):
+            if section not in table:
+                raise BadInput(section, "(missing)", f"a section [{section}] with a kind")
+        algorithm = choose(ALGORITHMS, table["algorithm"], "algorithm")
+        default = getattr(algorithm, "topologies", ("star",))[0]
+        return cls(
+            problem=choose(PROBLEMS, table["problem"], "problem"),
+            algorithm=algorithm,
+            topology=choose(TOPOLOGIES, table.get("topology", {}), "topology", default),
+            environment=fill(Environment, table.get("environment", {}), "environment"),
+            privacy=read_privacy(table.get("privacy")),
+            **plain,
+        )
+
+    def to_toml(self) -> str:
+        """The description with every default written out."""
+        table: dict[str, Any] = {"rounds": self.rounds, "seed": self.seed, "every": self.every}
+        table |= {"precision": self.precision or self.algorithm.precision, "engine": self.engine}
+        for section in SECTIONS:
+            part = getattr(self, section)
+            if part is not None:
+                named = {"kind": kind_of(part)} if section in ("problem", "topology", "algorithm") else {}
+                table[section] = named | as_table(part)
+        return write_toml(table) + "\n"
+
+    def scene(self, seed: int | None = None) -> Scene:
+        """The data and the graph of a seed."""
+        seed = self.seed if seed is None else seed
+        dtype = PRECISIONS[self.precision or self.algorithm.precision]
+        task = self.problem.task(seed, self.rounds, dtype, getattr(self.algorithm, "shown", "stream"))
+        graph = self.topology.build(task.clients, seed, task.names or None)
+        return Scene(task, graph, dtype, self.rounds, seed, self.privacy)
+
+    def stage(self, seed: int | None = None) -> Stage:
+        """Everything an engine plays, for a seed."""
+        scene = self.scene(seed)
+        plan = self.algorithm.plan(scene)
+        weather = self.environment.weather(scene.task.clients, scene.seed)
+        role = "client" if "client" in plan.tables else "peer"
+        return Stage(plan, scene.task, all_edges(scene.graph), weather, scene.seed, role)
+
+    def engine_of(self, stage: Stage, side_by_side: bool = False) -> Engine:
+        """The engine that plays a stage of this federation."""
+        return engine_for(stage, self.engine, side_by_side)
+
+    def check(self) -> dict[str, float]:
+        """Refuse what would go wrong, before anything runs; what theory says of it, as numbers."""
+        checker = getattr(self.algorithm, "check", None)
+        return checker(self.scene()) if checker else {}
+
+    def run(self, seeds: int = 1, progress: Any = None) -> Result:
+        """Simulate it, once for each of `seeds` seeds from `seed` on."""
+        from archipel.simulate.run import run
+
+        return run(self, seeds, progress)
+
+    def with_(self, **changes: Any) -> "Federation":
+        """The same federation with other parts."""
+        return replace(self, **changes)
+
+
+def resolve(table: Any, keys: tuple[str, ...], folder: Path) -> None:
+    """A relative path in a description is meant from the folder of the description."""
+    for key in keys[:-1]:
+        table = table.get(key) if isinstance(table, dict) else None
+    if isinstance(table, dict) and isinstance(table.get(keys[-1]), str) and table[keys[-1]]:
+        table[keys[-1]] = str(folder / Path(table[keys[-1]]).expanduser())
+
+
+def read_privacy(table: Any) -> Any:
+    """The [privacy] section, where there is one."""
+    if table is None:
+        return None
+    from archipel.privacy.policy import Privacy
+
+    return fill(Privacy, table, "privacy")

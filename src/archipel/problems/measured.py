@@ -1,0 +1,124 @@
+"""Problems made of measured data: a user's own files, CalCOFI, Beijing air.
+
+An algorithm that learns online sees the samples one by one, in their order (`shown = "stream"`); one that learns from what is
+stored has them all from the start (`shown = "stored"`). With `features` > 0 the inputs pass through random Fourier features.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from archipel.errors import BadInput
+from archipel.problems import beijing, calcofi, files
+from archipel.problems.fourier import fourier, mapped
+from archipel.problems.losses import LOGISTIC, LOSSES
+from archipel.problems.scoring import accuracy, squared_error
+from archipel.problems.shards import Scaling, Shards, TrainTest, standard
+from archipel.problems.stored import Score, stored_task, streamed_task
+from archipel.problems.task import Task
+
+UNCHANGED = Scaling(0.0, 1.0)
+
+
+def measured_task(
+    data: TrainTest, features: int, width: float, loss: str, seed: int, rounds: int, dtype: Any, shown: str
+) -> Task:
+    """A task on training and test data, as the algorithm wants it shown."""
+    if loss not in LOSSES:
+        raise BadInput("problem.loss", loss, "one of " + ", ".join(LOSSES))
+    world = fourier(data.train.x.shape[1], features, width, seed, dtype) if features else None
+    test_x = np.asarray(data.test.x, dtype)
+    score = score_of(LOSSES[loss], test_x if world is None else mapped(world, test_x), np.asarray(data.test.y, dtype))
+    if shown == "stream":
+        return streamed_task(data.train, score, world, rounds, dtype)
+    train = data.train
+    if world is not None:
+        train = Shards(mapped(world, np.asarray(train.x, dtype)), train.y, train.starts, train.names)
+    return stored_task(train, score, dtype)._replace(loss=LOSSES[loss])
+
+
+def score_of(loss: int, x: Any, y: Any) -> Score:
+    """How a model is scored on test data: squared error, or accuracy and logistic loss where targets are classes."""
+
+    def score(models: dict[str, Any], round: int) -> dict[str, Any]:
+        return accuracy(models, x, y) if loss == LOGISTIC else squared_error(models, x, y)
+
+    return score
+
+
+@dataclass(frozen=True)
+class Files:
+    """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
+
+    `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is held out
+    (its last ones, when `hold` is "last"), or a pattern of other files.
+    """
+
+    data: str
+    target: str = "y"
+    columns: tuple[str, ...] = ()
+    test: float | str = 0.2
+    hold: str = "random"
+    loss: str = "squared"
+    features: int = 0
+    width: float = 3.0
+    standardise: bool = True
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+        """The files' samples, split into training and test."""
+        train, test = files.read_split(self.data, self.test, self.target, self.columns, seed, self.hold)
+        if self.loss == "logistic":
+            check_classes(train.y)
+            check_classes(test.y)
+        inputs = standard(train.x) if self.standardise else UNCHANGED
+        target = standard(train.y) if self.standardise and self.loss != "logistic" else UNCHANGED
+        data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
+        return measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, shown)
+
+
+def check_classes(y: Any) -> None:
+    """Logistic regression needs two classes."""
+    if not np.isin(y, (-1.0, 1.0)).all():
+        wrong = y[~np.isin(y, (-1.0, 1.0))][0]
+        raise BadInput("problem.target", wrong, "labels -1 and 1 for the logistic loss")
+
+
+@dataclass(frozen=True)
+class Calcofi:
+    """Salinity from other measurements of sea water: 80,000 samples, 256 clients, uneven; whole casts stay together.
+
+    `columns` = "measured" keeps apart what was computed from salinity itself; "all" is what the article used.
+    """
+
+    clients: int = 256
+    rows: int = 80_000
+    test: int = 8_000
+    columns: str = "all"
+    features: int = 200
+    width: float = 3.0
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+        """The sea, split anew for each seed."""
+        if self.columns not in ("all", "measured"):
+            raise BadInput("problem.columns", self.columns, '"all" or "measured"')
+        columns = calcofi.ALL if self.columns == "all" else calcofi.MEASURED
+        data = calcofi.federate(calcofi.load(), seed, self.clients, self.rows, self.test, columns)
+        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, shown)
+
+
+@dataclass(frozen=True)
+class BeijingAir:
+    """PM2.5 at twelve stations from the weather and other pollutants: a station is a client."""
+
+    target: str = "PM2.5"
+    columns: tuple[str, ...] = ()
+    ahead: int = 0
+    test: float = 0.2
+    features: int = 0
+    width: float = 3.0
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+        """The stations' hours in order, the last ones held out."""
+        data = beijing.federate(beijing.load(), self.target, self.columns, self.ahead, self.test)
+        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, shown)

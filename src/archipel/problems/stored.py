@@ -1,0 +1,115 @@
+"""Data that is stored: all there from the start (`stored_task`), or shown sample by sample (`streamed_task`)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.node import cosines, kernel
+from archipel.problems.fourier import World, mapped
+from archipel.problems.shards import Shards
+from archipel.problems.synthetic import REHEARSED, arrives
+from archipel.problems.task import Task
+
+Score = Callable[[dict[str, Any], int], dict[str, Any]]
+
+
+class Samples(NamedTuple):
+    """All clients' samples, one client's after the other's."""
+
+    x: Any
+    y: Any
+    starts: Any
+
+
+class Shard(NamedTuple):
+    """One client's samples."""
+
+    x: Any
+    y: Any
+
+
+class Empty(NamedTuple):
+    nothing: Any
+
+
+@kernel
+def shard_of(source: Any, sample: Any, moment: Any) -> Any:
+    """Client k's own samples, as views."""
+    begin, end = source.starts[moment.node], source.starts[moment.node + 1]
+    return True, Shard(source.x[begin:end], source.y[begin:end])
+
+
+def stored_task(shards: Shards, score: Score, dtype: Any = np.float64) -> Task:
+    """A problem whose clients have all their data from the start."""
+    x = np.ascontiguousarray(shards.x, dtype)
+    source = Samples(x, np.ascontiguousarray(shards.y, dtype), shards.starts)
+
+    def inputs(samples: int) -> Iterator[Any]:
+        for k in range(min(shards.clients, REHEARSED)):
+            yield x[shards.starts[k] : shards.starts[k + 1]][:samples]
+
+    return Task(
+        source, Empty(np.zeros(1)), shard_of, x.shape[1], shards.clients, score, inputs, False, shards.names
+    )
+
+
+class Tape(NamedTuple):
+    """Stored samples that arrive one by one, in their order, over a horizon."""
+
+    x: Any
+    y: Any
+    starts: Any
+    left: Any  # (clients, 1): samples still to come before the horizon
+    horizon: Any
+    directions: Any  # of the Fourier features; none: the inputs are the features
+    phases: Any
+    scale: Any
+
+
+class Seen(NamedTuple):
+    features: Any
+    target: Any
+
+
+@kernel
+def play(source: Any, sample: Any, moment: Any) -> Any:
+    """The client's next sample, if one arrives this round; with more samples than rounds, the first ones."""
+    begin, end = source.starts[moment.node], source.starts[moment.node + 1]
+    total = min(end - begin, source.horizon[0])
+    left = source.left[moment.node]
+    if not arrives(left, total, source.horizon[0], moment):
+        return False, sample
+    i = end - 1 - left[0] if end - begin == total else begin + total - 1 - left[0]
+    sample.target[0] = source.y[i]
+    if source.phases.shape[0] > 0:
+        cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])
+    else:
+        sample.features[:] = source.x[i]
+    return True, sample
+
+
+def streamed_task(shards: Shards, score: Score, world: World | None, horizon: int, dtype: Any) -> Task:
+    """A problem whose clients see their stored samples one by one, in the space of the features."""
+    x = np.ascontiguousarray(shards.x, dtype)
+    size = x.shape[1] if world is None else len(world.phases)
+    space = World(np.zeros((0, 0), dtype), np.zeros(0, dtype), dtype(1)) if world is None else world
+    source = Tape(
+        x,
+        np.ascontiguousarray(shards.y, dtype),
+        shards.starts,
+        np.zeros((shards.clients, 1), np.int64),
+        np.array([horizon], np.int64),
+        space.directions,
+        space.phases,
+        np.array([space.scale], dtype),
+    )
+
+    def inputs(samples: int) -> Iterator[Any]:
+        for k in range(min(shards.clients, REHEARSED)):
+            mine = x[shards.starts[k] : shards.starts[k + 1]][:samples]
+            if len(mine):
+                yield mine if world is None else mapped(world, mine)
+
+    sample = Seen(np.zeros(size, dtype), np.zeros(1, dtype))
+    return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names)

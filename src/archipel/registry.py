@@ -1,0 +1,36 @@
+"""The names that descriptions use. A new algorithm or problem is one file and one line here."""
+
+from typing import Any
+
+from archipel.algorithms.online_fed import OnlineFed
+from archipel.algorithms.pao_fed import PaoFed
+from archipel.algorithms.sign_sgd import SignSgd
+from archipel.problems.measured import BeijingAir, Calcofi, Files
+from archipel.problems.synthetic import Synthetic
+from archipel.topology import TOPOLOGIES
+
+ALGORITHMS: dict[str, type] = {
+    "pao-fed": PaoFed,
+    "online-fed": OnlineFed,
+    "sign-sgd": SignSgd,
+}
+
+PROBLEMS: dict[str, type] = {
+    "synthetic": Synthetic,
+    "calcofi": Calcofi,
+    "beijing-air": BeijingAir,
+    "files": Files,
+}
+
+
+def kind_of(part: Any) -> str:
+    """The name of a part in descriptions.
+
+    >>> kind_of(PaoFed())
+    'pao-fed'
+    """
+    for kinds in (ALGORITHMS, PROBLEMS, TOPOLOGIES):
+        for name, cls in kinds.items():
+            if type(part) is cls:
+                return name
+    return type(part).__name__

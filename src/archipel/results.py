@@ -1,0 +1,69 @@
+"""What a run leaves behind, in files that any tool opens: CSV, NPZ, JSON, TOML, HTML."""
+
+import csv
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Row = tuple[int, int, str, float, str]  # seed, round, metric, value, node ("" where it is of no node)
+
+
+@dataclass
+class Result:
+    """Measurements, models and ledgers of a run."""
+
+    description: str
+    rows: list[Row]
+    models: list[dict[str, Any]]  # one for each seed
+    ledgers: list[Any] = field(default_factory=list)
+    theory: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    def curve(self, metric: str) -> list[tuple[int, float]]:
+        """(round, value) of a metric, averaged over seeds and nodes."""
+        sums: dict[int, list[float]] = {}
+        for _, round, name, value, _ in self.rows:
+            if name == metric:
+                sums.setdefault(round, []).append(value)
+        return [(round, float(np.mean(values))) for round, values in sorted(sums.items())]
+
+    def final(self, metric: str) -> float:
+        """The last value of a metric, averaged over seeds and nodes."""
+        return self.curve(metric)[-1][1]
+
+    def metrics(self) -> list[str]:
+        """The names of what was measured."""
+        return list(dict.fromkeys(row[2] for row in self.rows))
+
+    def total(self, what: str) -> float:
+        """Traffic of all links together: `parameters` or `bytes`, a mean over seeds."""
+        return sum(self.final(name) for name in self.metrics() if name.startswith(f"{what}."))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write metrics.csv, models.npz, ledger.json, federation.toml and report.html."""
+        from archipel.report import write_report
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["seed", "round", "metric", "value", "node"])
+            writer.writerows((s, n, m, repr(v), k) for s, n, m, v, k in self.rows)
+        names = self.models[0] if self.models else {}
+        stacked = {name: np.stack([models[name] for models in self.models]) for name in names}
+        np.savez(folder / "models.npz", **{n: a[0] if len(a) == 1 else a for n, a in stacked.items()})
+        (folder / "ledger.json").write_text(json.dumps(self.ledger(), indent=1) + "\n", encoding="utf-8")
+        (folder / "federation.toml").write_text(self.description, encoding="utf-8")
+        write_report(self, folder / "report.html")
+        return folder
+
+    def ledger(self) -> dict[str, Any]:
+        """What each client's data has paid, for each seed."""
+        paid = [ledger for ledger in self.ledgers if ledger is not None]
+        if not paid:
+            return {"private": False, "note": "No [privacy] table: nothing is protected, nothing is counted."}
+        return {"private": True, "seeds": paid}

@@ -1,0 +1,217 @@
+"""The compiled engine for any turns along any links: peers, servers with their clients, directed graphs.
+
+Each turn is two kernels, one over the senders and one over the receivers; Python strings them together round by round.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from archipel.draws import key_of
+from archipel.environment import available, delay, works
+from archipel.node import Edge, Moment, clear, kernel, row
+from archipel.simulate.compile import build, enable, lent
+from archipel.simulate.stage import SERVER_KEYS, Stage, tabled
+from archipel.turns import Tell, Turn
+
+SILENT = -4  # in `lates`: said nothing this round
+
+
+class GraphEngine:
+    """Plays a stage turn by turn."""
+
+    def __init__(self, stage: Stage, parallel: bool):
+        enable()
+        self.stage = stage
+        self.updates = 0
+        self.messages = [0] * len(stage.plan.turns)
+        self.present = np.zeros(stage.task.clients, np.bool_)
+        self.everyone = {role: np.ones(stage.count(role), np.bool_) for role in stage.plan.tables}
+        self.fresh = np.zeros(stage.task.clients, np.bool_)
+        self.samples = tabled(stage.task.sample, stage.task.clients)
+        self.look = looking(stage.task.observe, parallel) if stage.task.streams else looking(stored, parallel)
+        self.steps = [self.step(i, turn, parallel) for i, turn in enumerate(stage.plan.turns)]
+
+    def step(self, i: int, turn: Any, parallel: bool) -> Callable[[int], None]:
+        """A turn as a function of the round."""
+        if isinstance(turn, Tell):
+            return self.telling(i, turn, parallel)
+        return self.acting(i, turn, parallel)
+
+    def advance(self, first: int, last: int) -> None:
+        """Play rounds first to last - 1."""
+        stage = self.stage
+        for n in range(first, last):
+            self.look(n, stage.seed, stage.task.source, self.samples, stage.weather, self.fresh, self.present)
+            for step in self.steps:
+                step(n)
+
+    def there(self, role: str) -> Any:
+        """Who of a role can talk this round."""
+        return self.present if role == self.stage.data_role else self.everyone[role]
+
+    def acting(self, i: int, turn: Turn, parallel: bool) -> Callable[[int], None]:
+        """Senders act, messages travel, receivers hear and merge."""
+        stage, plan = self.stage, self.stage.plan
+        senders, receivers = stage.count(turn.sender), stage.count(turn.receiver)
+        has_data = turn.sender == stage.data_role
+        see = sampled if stage.task.streams else stage.task.observe
+        act = data_act(turn, see, parallel) if has_data else plain_act(turn, parallel)
+        listen = merging(turn, parallel)
+        outbox = tabled(turn.word, senders)
+        lates = np.full(senders, SILENT, np.int64)
+        inboxes = tabled(turn.inbox, (plan.late + 1) * receivers)
+        kept = np.ones(max(senders, receivers))
+        offset = 0 if turn.receiver == stage.data_role else SERVER_KEYS
+
+        def step(n: int) -> None:
+            links = stage.links_of(turn, n)
+            table, settings = plan.tables[turn.sender], plan.settings
+            if has_data:
+                self.updates += act(
+                    n, stage.seed, table, stage.task.source, self.samples, outbox, lates, links.fan_out, settings,
+                    stage.weather, self.fresh, self.present,
+                )  # fmt: skip
+            else:
+                act(n, stage.seed, table, stage.nothing, outbox, lates, links.fan_out, settings)
+            self.messages[i] += listen(
+                n, stage.seed, offset, plan.tables[turn.receiver], inboxes, outbox, lates, links.starts, links.senders,
+                links.weights, kept, settings, self.there(turn.receiver),
+            )  # fmt: skip
+
+        return step
+
+    def telling(self, i: int, turn: Tell, parallel: bool) -> Callable[[int], None]:
+        """Each receiver is told something by its one sender."""
+        stage, plan = self.stage, self.stage.plan
+        receivers = stage.count(turn.receiver)
+        words = tabled(turn.word, receivers)
+        kernel = telling(turn, parallel)
+
+        def step(n: int) -> None:
+            links = stage.links_of(turn, n)
+            self.messages[i] += kernel(
+                n, stage.seed, plan.tables[turn.sender], plan.tables[turn.receiver], words, links.starts, links.senders,
+                links.fan_out, plan.settings, self.there(turn.receiver),
+            )  # fmt: skip
+
+        return step
+
+
+@kernel
+def stored(source: Any, sample: Any, moment: Any) -> Any:
+    """Data that is there all the time is always fresh."""
+    return True, sample
+
+
+@kernel
+def sampled(source: Any, sample: Any, moment: Any) -> Any:
+    """What a node of a stream saw when the round began."""
+    return True, sample
+
+
+def looking(observe: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
+    """The round begins: who works, has something to learn from, and can talk."""
+    kind = f"parallel {parallel}"
+
+    def run(n, seed, source, samples, climate, fresh, present):  # type: ignore[no-untyped-def]
+        _ = kind
+        for k in prange(fresh.shape[0]):
+            weather, streams = lent(climate), lent(source)
+            moment = Moment(k, n, key_of(seed, k, n), -1, 1, False, 1.0)
+            fresh[k] = works(weather, moment)
+            if fresh[k]:
+                fresh[k] = observe(streams, row(lent(samples), k), moment)[0]
+            present[k] = fresh[k] and available(weather, moment)
+
+    return build(run, parallel)
+
+
+def data_act(turn: Turn, see: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
+    """Nodes with data act on it."""
+    act, kind = turn.act, f"parallel {parallel}"
+
+    def run(n, seed, table, source, samples, outbox, lates, fan_out, numbers, climate, fresh, present):  # type: ignore[no-untyped-def]
+        _ = kind
+        for k in prange(lates.shape[0]):
+            lates[k] = SILENT
+            if fresh[k]:
+                settings = lent(numbers)
+                now = Moment(k, n, key_of(seed, k, n), -1, fan_out[k], present[k], 1.0)
+                data = see(lent(source), row(lent(samples), k), now)[1]
+                if act(row(lent(table), k), data, row(lent(outbox), k), settings, now) and present[k]:
+                    lates[k] = delay(lent(climate), now)
+        return fresh.sum()
+
+    return build(run, parallel)
+
+
+def plain_act(turn: Turn, parallel: bool) -> Callable[..., Any]:
+    """Nodes without data act; they are always there."""
+    act, kind = turn.act, f"parallel {parallel}"
+
+    def run(n, seed, table, nothing, outbox, lates, fan_out, numbers):  # type: ignore[no-untyped-def]
+        _ = kind
+        for k in prange(lates.shape[0]):
+            now = Moment(k, n, key_of(seed, k + SERVER_KEYS, n), -1, fan_out[k], True, 1.0)
+            spoke = act(row(lent(table), k), nothing, row(lent(outbox), k), lent(numbers), now)
+            lates[k] = 0 if spoke else SILENT
+
+    return build(run, parallel)
+
+
+def merging(turn: Turn, parallel: bool) -> Callable[..., Any]:
+    """Receivers hear what was said to them, in the order of their links, and merge it."""
+    hear, merge, kind = turn.hear, turn.merge, f"parallel {parallel}"
+
+    def run(n, seed, offset, table, inboxes, outbox, lates, starts, senders, weights, kept, numbers, there):  # type: ignore[no-untyped-def]
+        _ = kind
+        nodes = there.shape[0]
+        slots = inboxes[0].shape[0] // nodes
+        kept[:] = 1.0
+        for k in range(nodes):
+            if there[k]:
+                for e in range(starts[k], starts[k + 1]):
+                    if lates[senders[e]] != SILENT:
+                        kept[senders[e]] -= weights[e]
+        counts = np.zeros(nodes, np.int64)
+        for k in prange(nodes):
+            boxes, words, settings = lent(inboxes), lent(outbox), lent(numbers)
+            if there[k]:
+                for e in range(starts[k], starts[k + 1]):
+                    late = lates[senders[e]]
+                    if late != SILENT:
+                        counts[k] += 1
+                    if 0 <= late < slots:
+                        box = row(boxes, ((n + late) % slots) * nodes + k)
+                        hear(box, row(words, senders[e]), settings, Edge(senders[e], weights[e], late, n))
+            box = row(boxes, (n % slots) * nodes + k)
+            if there[k]:
+                now = Moment(k, n, key_of(seed, k + offset, n), -1, starts[k + 1] - starts[k], True, kept[k])
+                merge(row(lent(table), k), box, settings, now)
+            clear(box)
+        return counts.sum()
+
+    return build(run, parallel)
+
+
+def telling(turn: Tell, parallel: bool) -> Callable[..., Any]:
+    """Each receiver that is there takes what its one sender has for it."""
+    tell, take, kind = turn.tell, turn.take, f"parallel {parallel}"
+
+    def run(n, seed, tellers, takers, words, starts, senders, fan_out, numbers, there):  # type: ignore[no-untyped-def]
+        _ = kind
+        counts = np.zeros(there.shape[0], np.int64)
+        for k in prange(there.shape[0]):
+            if there[k]:
+                s, word, settings = senders[starts[k]], row(lent(words), k), lent(numbers)
+                key = key_of(seed, k, n)
+                there[k] = tell(row(lent(tellers), s), word, settings, Moment(s, n, key, k, fan_out[s], True, 1.0))
+                if there[k]:
+                    counts[k] = 1
+                    take(row(lent(takers), k), word, settings, Moment(k, n, key, s, 1, True, 1.0))
+        return counts.sum()
+
+    return build(run, parallel)

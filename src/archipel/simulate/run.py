@@ -1,0 +1,104 @@
+"""Runs a federation: seeds side by side, measurements on the way, what was done so far kept on Ctrl-C."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from archipel.node import weight_of
+from archipel.results import Result, Row
+from archipel.simulate.engine import Engine
+from archipel.simulate.stage import Stage
+
+Progress = Callable[[int, int, str], None]  # rounds done, rounds in all (over all seeds), what is going on
+
+
+class Recorder:
+    """One seed's run and what was measured of it."""
+
+    def __init__(self, federation: Any, seed: int, side_by_side: bool):
+        self.federation, self.seed, self.side_by_side = federation, seed, side_by_side
+        self.rows: list[Row] = []
+        self.models: dict[str, Any] = {}
+        self.ledger: Any = None
+        self.done = 0
+        self.seconds = 0.0
+
+    def play(self, stop: threading.Event, note: Callable[[int, str], None]) -> "Recorder":
+        """Play all rounds, measuring every so often, until done or told to stop."""
+        federation = self.federation
+        stage = federation.stage(self.seed)
+        note(0, "compiling, once")
+        engine = federation.engine_of(stage, self.side_by_side)
+        self.measure(stage, engine)
+        while self.done < federation.rounds and not stop.is_set():
+            until = min(federation.rounds, self.done - self.done % federation.every + federation.every)
+            begun = time.perf_counter()
+            engine.advance(self.done, until)
+            self.seconds += time.perf_counter() - begun
+            note(until - self.done, "")
+            self.done = until
+            self.measure(stage, engine)
+        return self
+
+    def measure(self, stage: Stage, engine: Engine) -> None:
+        """Scores of the models, and what was sent so far."""
+        self.models = self.federation.algorithm.models(stage.plan.tables)
+        for metric, value in stage.task.score(self.models, self.done).items():
+            if getattr(value, "ndim", 0):
+                self.rows += [(self.seed, self.done, metric, float(v), str(k)) for k, v in enumerate(value)]
+            else:
+                self.rows.append((self.seed, self.done, metric, float(value), ""))
+        for i, turn in enumerate(stage.plan.turns):
+            way = f"{turn.sender}-{turn.receiver}"
+            count = engine.messages[i]
+            self.add(f"parameters.{way}", count * stage.plan.parameters[i])
+            self.add(f"bytes.{way}", count * weight_of(turn.word))
+        self.add("updates", engine.updates)
+
+    def add(self, metric: str, value: float) -> None:
+        self.rows.append((self.seed, self.done, metric, float(value), ""))
+
+
+def run(federation: Any, seeds: int = 1, progress: Progress | None = None) -> Result:
+    """Every seed once; several go side by side on the cores."""
+    theory = federation.check()
+    stop, lock = threading.Event(), threading.Lock()
+    total, done = seeds * federation.rounds, [0]
+
+    def note(rounds: int, what: str) -> None:
+        with lock:
+            done[0] += rounds
+            if progress:
+                progress(done[0], total, what)
+
+    recorders = [Recorder(federation, federation.seed + i, seeds > 1) for i in range(seeds)]
+    interrupted = False
+    workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: set[Future[Any]] = {pool.submit(recorder.play, stop, note) for recorder in recorders}
+        try:
+            while waiting:
+                finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
+        except BaseException as problem:
+            stop.set()
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
+            if not isinstance(problem, KeyboardInterrupt):
+                raise
+            interrupted = True
+    begun = [recorder for recorder in recorders if recorder.rows]
+    return Result(
+        federation.to_toml(),
+        [row for recorder in begun for row in recorder.rows],
+        [recorder.models for recorder in begun],
+        [recorder.ledger for recorder in begun],
+        theory,
+        interrupted,
+        sum(recorder.seconds for recorder in begun),
+    )
