@@ -80,9 +80,9 @@ def simulate(net, start, runs, rounds, seed=0, draw=None):
     return np.array(deviations)
 
 
-def simulated_steady_state(net, runs=800, rounds=200, draw=None):
+def simulated_steady_state(net, runs=800, rounds=200, settling=24, draw=None):
     """From the optimum, where the deviation starts at zero and soon settles; the mean over whole cycles."""
-    settle, rounds = round(24 / net.step), rounds // net.period * net.period
+    settle, rounds = round(settling / net.step), rounds // net.period * net.period
     return simulate(net, np.zeros(net.size), runs, settle + rounds, draw=draw)[settle + 1:].mean()
 
 
@@ -262,7 +262,7 @@ def test_larger_networks(shape, coordinated, ahead, step):
     net = network(clients, size, step=step, portion=portion, coordinated=coordinated, ahead=ahead,
                   limit=limit, delta=0.5, weights=0.5**np.arange(limit + 1),
                   availability=np.linspace(0.3, 0.9, clients))
-    simulated = simulated_steady_state(net, runs=1000, rounds=1000)
+    simulated = simulated_steady_state(net, runs=1000, rounds=1000, settling=60)
     exact, printed = decibels(steady_state(net) / simulated), decibels(printed_steady_state(net) / simulated)
     name = f"{shape} {'C' if coordinated else 'U'}{ahead} step {step}"
     print(f"{name}: exact {exact:+.2f}, printed {printed:+.2f} dB")
