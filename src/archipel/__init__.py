@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from archipel.algorithms.sign_sgd import SignSgd
     from archipel.environment import Delay, Environment
     from archipel.federation import Federation
+    from archipel.problems.linear import Linear
     from archipel.problems.synthetic import Synthetic
 
 # Names are loaded when they are used: a device that runs one node must not load what only a simulation needs.
@@ -17,12 +18,13 @@ HOMES = {
     "Delay": "archipel.environment",
     "Environment": "archipel.environment",
     "Federation": "archipel.federation",
+    "Linear": "archipel.problems.linear",
     "OnlineFed": "archipel.algorithms.online_fed",
     "PaoFed": "archipel.algorithms.pao_fed",
     "SignSgd": "archipel.algorithms.sign_sgd",
     "Synthetic": "archipel.problems.synthetic",
 }
-__all__ = ["Delay", "Environment", "Federation", "OnlineFed", "PaoFed", "SignSgd", "Synthetic"]
+__all__ = ["Delay", "Environment", "Federation", "Linear", "OnlineFed", "PaoFed", "SignSgd", "Synthetic"]
 
 
 def __getattr__(name: str) -> Any:

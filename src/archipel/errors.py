@@ -22,6 +22,10 @@ class Missing(RuntimeError):
     """A data set or an optional package that is not on this machine; the sentence says how to get it."""
 
 
+class Diverged(RuntimeError):
+    """A run whose numbers grew beyond all bounds; the sentence says where and what to change."""
+
+
 def shown(value: Any) -> str:
     """A value as a person would write it in the description, not longer than a line.
 

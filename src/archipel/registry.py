@@ -5,6 +5,7 @@ from typing import Any
 from archipel.algorithms.online_fed import OnlineFed
 from archipel.algorithms.pao_fed import PaoFed
 from archipel.algorithms.sign_sgd import SignSgd
+from archipel.problems.linear import Linear
 from archipel.problems.measured import BeijingAir, Calcofi, Files
 from archipel.problems.synthetic import Synthetic
 from archipel.topology import TOPOLOGIES
@@ -17,6 +18,7 @@ ALGORITHMS: dict[str, type] = {
 
 PROBLEMS: dict[str, type] = {
     "synthetic": Synthetic,
+    "linear": Linear,
     "calcofi": Calcofi,
     "beijing-air": BeijingAir,
     "files": Files,

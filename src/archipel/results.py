@@ -61,6 +61,10 @@ class Result:
         write_report(self, folder / "report.html")
         return folder
 
+    def pictures(self) -> list[tuple[str, str]]:
+        """Further sections of the report, (title, HTML), that an algorithm's measurements call for."""
+        return []
+
     def ledger(self) -> dict[str, Any]:
         """What each client's data has paid, for each seed."""
         paid = [ledger for ledger in self.ledgers if ledger is not None]

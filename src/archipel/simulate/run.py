@@ -32,6 +32,7 @@ class Recorder:
         stage = federation.stage(self.seed)
         note(0, "compiling, once")
         engine = federation.engine_of(stage, self.side_by_side)
+        engine.advance(0, 0)
         self.measure(stage, engine)
         while self.done < federation.rounds and not stop.is_set():
             until = min(federation.rounds, self.done - self.done % federation.every + federation.every)

@@ -1,0 +1,249 @@
+"""The command line."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from archipel.errors import BadInput, Diverged, Missing, did_you_mean
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Federated learning where the data lives. Start with: archipel run examples/pao-fed.toml --out results",
+)
+screen, errors = Console(), Console(stderr=True)
+
+Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, side by side.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
+
+
+@app.command()
+def run(
+    federation: Description,
+    out: Out = Path("results"),
+    seeds: Seeds = 1,
+    rounds: Rounds = 0,
+    record: Annotated[Path | None, typer.Option(help="Also save the schedule of who was there and how late.")] = None,
+) -> None:
+    """Simulate a federation.
+
+    Writes metrics.csv, models.npz, ledger.json, federation.toml (with every default) and report.html.
+
+    Example: archipel run examples/pao-fed.toml --seeds 4 --out results
+    """
+    from archipel.federation import Federation
+
+    described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    result = played(described, seeds, federation.stem)
+    result.save(out)
+    if record:
+        save_schedule(described, record)
+    show({federation.stem: result})
+    finish(out / "report.html", result.interrupted)
+
+
+@app.command()
+def compare(
+    federations: Annotated[list[Path], typer.Argument(help="Two or more federations, described in TOML.")],
+    out: Out = Path("results"),
+    seeds: Seeds = 1,
+    rounds: Rounds = 0,
+) -> None:
+    """Simulate several federations on the same schedule and show them side by side.
+
+    Example: archipel compare examples/flagship/*.toml --out results/demo
+    """
+    from archipel.federation import Federation
+    from archipel.report import write_comparison
+
+    changes = {"rounds": rounds} if rounds else {}
+    described = {path.stem: Federation.load(path, **changes) for path in federations}
+    results: dict[str, Any] = {}
+    for name, one in described.items():
+        results[name] = played(one, seeds, name)
+        results[name].save(out / name)
+        if results[name].interrupted:
+            break
+    write_comparison(results, out / "report.html")
+    show(results)
+    finish(out / "report.html", any(result.interrupted for result in results.values()))
+
+
+@app.command()
+def reproduce(
+    figure: Annotated[str, typer.Argument(help="A figure, such as pao-fed/2a; `archipel list figures` names them.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and rounds; seconds instead of minutes.")] = False,
+    out: Out = Path("figures"),
+) -> None:
+    """Draw a figure of a paper again, and check the claims that the paper makes about it.
+
+    Example: archipel reproduce pao-fed/3a --quick --out figures
+    """
+    from archipel.figures.book import BOOK, reproduce, save
+
+    if figure not in BOOK:
+        raise BadInput("figure", figure, did_you_mean(figure, BOOK))
+    with progress_bar(figure) as update:
+        drawn = reproduce(figure, quick, update)
+    folder = save(drawn, out)
+    claims = Table("claim", "holds", "measured", title=f"{figure}: {drawn.title}")
+    for claim in drawn.claims:
+        claims.add_row(claim.claim, "[green]yes[/]" if claim.holds else "[red]no[/]", claim.measured)
+    screen.print(claims)
+    if drawn.note:
+        screen.print(drawn.note, highlight=False)
+    screen.print(f"Written to {folder}", highlight=False)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="algorithms, problems, topologies, figures or datasets")],
+) -> None:
+    """Name what there is.
+
+    Example: archipel list algorithms
+    """
+    makers = {
+        "algorithms": listed_algorithms,
+        "problems": listed_problems,
+        "topologies": listed_topologies,
+        "figures": listed_figures,
+        "datasets": listed_datasets,
+    }
+    if what not in makers:
+        raise BadInput("what", what, did_you_mean(what, makers))
+    rows = Table.grid(padding=(0, 2))
+    for row in makers[what]():
+        rows.add_row(*row)
+    screen.print(rows)
+
+
+@app.command()
+def bench(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the million clients.")] = False,
+) -> None:
+    """Measure this machine: client updates a second, against vectorised NumPy and the bare kernel.
+
+    Example: archipel bench --json > bench.json
+    """
+    from archipel.bench import measure, table
+
+    with progress_bar("bench") as update:
+        figures = measure(quick, update)
+    if as_json:
+        print(json.dumps(figures, indent=1))
+    else:
+        screen.print(table(figures))
+
+
+def listed_algorithms() -> Iterator[tuple[str, str]]:
+    from archipel.registry import ALGORITHMS
+
+    return ((name, first_line(cls)) for name, cls in ALGORITHMS.items())
+
+
+def listed_problems() -> Iterator[tuple[str, str]]:
+    from archipel.registry import PROBLEMS
+
+    return ((name, first_line(cls)) for name, cls in PROBLEMS.items())
+
+
+def listed_topologies() -> Iterator[tuple[str, str]]:
+    from archipel.topology import TOPOLOGIES
+
+    return ((name, first_line(cls)) for name, cls in TOPOLOGIES.items())
+
+
+def listed_figures() -> Iterator[tuple[str, str]]:
+    from archipel.figures.book import BOOK, describe
+
+    return ((name, describe(name)) for name in BOOK)
+
+
+def listed_datasets() -> Iterator[tuple[str, str, str, str]]:
+    from archipel.problems.datasets import DATASETS
+
+    here = {True: "here", False: "not here"}
+    return ((d.name, here[bool(d.available())], d.description, d.licence) for d in DATASETS.values())
+
+
+def first_line(thing: Any) -> str:
+    """The first sentence of what something says about itself."""
+    return (thing.__doc__ or "").strip().split("\n")[0]
+
+
+def played(described: Any, seeds: int, name: str) -> Any:
+    """Run a federation with a progress bar."""
+    with progress_bar(name) as update:
+        return described.run(seeds, update)
+
+
+@contextmanager
+def progress_bar(name: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on a terminal; silence elsewhere."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task(name, total=None, what="")
+
+        def update(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, what=what or f"{done} of {total}")
+
+        yield update
+
+
+def show(results: dict[str, Any]) -> None:
+    """The numbers a reader looks for first, one column a federation."""
+    from archipel.report import summary
+
+    rows = {name: summary(result) for name, result in results.items()}
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    grid = Table("", *rows)
+    for key in keys:
+        grid.add_row(key, *(row.get(key, "") for row in rows.values()))
+    screen.print(grid)
+
+
+def finish(report: Path, interrupted: bool) -> None:
+    """Say where the report is; a run that was stopped says so in its status too."""
+    screen.print(f"Report: {report}", highlight=False)
+    if interrupted:
+        errors.print("Stopped. What was done so far is written.")
+        raise typer.Exit(130)
+
+
+def save_schedule(described: Any, path: Path) -> None:
+    """Who was there and how late, for `environment.replay`."""
+    import numpy as np
+
+    from archipel.environment import schedule
+
+    weather = described.stage().weather
+    np.savez_compressed(path, schedule=schedule(weather, described.rounds, described.seed))
+
+
+def main() -> None:
+    """Errors that people cause are sentences; they end with status 2."""
+    try:
+        app()
+    except (BadInput, Missing) as problem:
+        errors.print(str(problem), style="bold", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(2)
+    except Diverged as problem:
+        errors.print(str(problem), style="bold", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print("Stopped.")
+        sys.exit(130)

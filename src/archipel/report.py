@@ -1,0 +1,139 @@
+"""Reports: one HTML page with pictures inside, to open in any browser and to send to anyone."""
+
+import html
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from archipel.results import Result
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c2530; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; } td, th { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #dde3ea; }
+td:first-child, th:first-child { text-align: left; } pre { background: #f4f6f8; padding: 1rem; overflow-x: auto; font-size: 13px; }
+svg { max-width: 100%; height: auto; } .note { color: #5a6675; }
+"""
+SHOWN_NODES = 12  # curves of single nodes in a picture; more would hide each other
+
+
+def write_report(result: Result, path: Path) -> None:
+    """The report of one federation."""
+    parts = [table(["quantity", "value"], summary(result).items())]
+    if result.interrupted:
+        parts.insert(0, '<p class="note">Stopped before the end: this is what was done so far.</p>')
+    parts += [section(title_of(metric), picture({"": result.curve(metric)}, metric)) for metric in scores(result)]
+    parts += [section(title, body) for title, body in result.pictures()]
+    parts.append(section("Description", f"<pre>{html.escape(result.description)}</pre>"))
+    path.write_text(page("Archipel: a federation", parts), encoding="utf-8")
+
+
+def write_comparison(results: Mapping[str, Result], path: Path) -> None:
+    """The report of several federations side by side."""
+    first = next(iter(results.values()))
+    rows = {name: summary(result) for name, result in results.items()}
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    parts = [table(["", *keys], ((name, *(row.get(key, "") for key in keys)) for name, row in rows.items()))]
+    for metric in scores(first):
+        curves = {name: result.curve(metric) for name, result in results.items() if metric in result.metrics()}
+        parts.append(section(title_of(metric), picture(curves, metric)))
+    parts += [
+        section(f"Description of {name}", f"<pre>{html.escape(r.description)}</pre>") for name, r in results.items()
+    ]
+    path.write_text(page("Archipel: a comparison", parts), encoding="utf-8")
+
+
+def summary(result: Result) -> dict[str, str]:
+    """The numbers a reader looks for first."""
+    lines: dict[str, str] = {}
+    for metric in scores(result):
+        value = result.final(metric)
+        lines[f"final {metric}"] = f"{10 * np.log10(value):.2f} dB" if in_decibels(metric) else f"{value:.4g}"
+    lines["parameters sent"] = f"{result.total('parameters'):,.0f}"
+    lines["bytes sent"] = f"{result.total('bytes'):,.0f}"
+    lines["local updates"] = f"{result.final('updates'):,.0f}"
+    words = {
+        "largest_eigenvalue": "largest eigenvalue of R",
+        "mean": "step bound, theorem 1 (22)",
+        "mean_square": "step bound, theorem 2 (34)",
+        "protective": "step allowed",
+    }
+    lines |= {words.get(key, key.replace("_", " ")): f"{value:.4g}" for key, value in result.theory.items()}
+    if result.seconds:
+        lines["updates a second"] = f"{result.final('updates') * len(result.models) / result.seconds:,.0f}"
+    return lines
+
+
+def scores(result: Result) -> list[str]:
+    """The metrics that say how good the models are, of the whole federation."""
+    counted = ("parameters.", "bytes.", "updates")
+    return [name for name in result.metrics() if not name.startswith(counted) and not name.endswith(".node")]
+
+
+def in_decibels(metric: str) -> bool:
+    """Errors are shown in dB, as the papers do."""
+    return metric.split(".")[0] in ("mse", "msd", "deviation")
+
+
+def title_of(metric: str) -> str:
+    """What a picture shows."""
+    words = {"mse": "Mean squared test error", "accuracy": "Test accuracy", "loss": "Test loss"}
+    return words.get(metric, metric)
+
+
+def picture(curves: Mapping[str, list[tuple[int, float]]], metric: str) -> str:
+    """Learning curves as a drawing inside the page."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(7.5, 4.2))
+    for name, curve in curves.items():
+        x, y = np.array(curve, float).T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            axes.plot(x, 10 * np.log10(y) if in_decibels(metric) else y, label=name or None, linewidth=1.6)
+    axes.set_xlabel("round")
+    axes.set_ylabel(f"{metric} (dB)" if in_decibels(metric) else metric)
+    axes.grid(alpha=0.3)
+    if any(curves):
+        axes.legend(frameon=False)
+    return drawn(figure)
+
+
+def pyplot() -> Any:
+    """Matplotlib without a screen."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def drawn(figure: Any) -> str:
+    """A figure as SVG text."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    pyplot().close(figure)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def section(title: str, body: str) -> str:
+    return f"<h2>{html.escape(title)}</h2>\n{body}"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """An HTML table."""
+    lines = ["<table><tr>" + "".join(f"<th>{html.escape(str(cell))}</th>" for cell in head) + "</tr>"]
+    lines += ["<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows]
+    return "\n".join(lines) + "</table>"
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole page that needs nothing from outside."""
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{STYLE}</style>\n<h1>{html.escape(title)}</h1>\n{body}\n</html>\n"
+    )
