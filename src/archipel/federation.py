@@ -112,8 +112,13 @@ class Federation:
         """The data and the graph of a seed."""
         seed = self.seed if seed is None else seed
         dtype = PRECISIONS[self.precision or self.algorithm.precision]
-        task = self.problem.task(seed, self.rounds, dtype, getattr(self.algorithm, "shown", "stream"))
-        graph = self.topology.build(task.clients, seed, task.names or None)
+        shown = getattr(self.algorithm, "shown", "stream")
+        if getattr(self.problem, "clustered", False):  # its data follow the clusters of the graph
+            graph = self.topology.build(self.problem.clients, seed)
+            task = self.problem.task(seed, self.rounds, dtype, shown, graph)
+        else:
+            task = self.problem.task(seed, self.rounds, dtype, shown)
+            graph = self.topology.build(task.clients, seed, task.names or None)
         return Scene(task, graph, dtype, self.rounds, seed, self.privacy)
 
     def stage(self, seed: int | None = None) -> Stage:

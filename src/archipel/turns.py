@@ -61,3 +61,4 @@ class Plan(NamedTuple):
     parameters: dict[int, float]  # turn -> how many model parameters one of its messages carries
     late: int = 0  # the oldest message that still counts, in rounds
     plain_only: bool = False  # node functions that no compiler takes (deep models)
+    measure: Callable[[dict[str, Any], int], dict[str, Any]] | None = None  # (tables, round) -> what else to record

@@ -47,7 +47,10 @@ class Recorder:
     def measure(self, stage: Stage, engine: Engine) -> None:
         """Scores of the models, and what was sent so far."""
         self.models = self.federation.algorithm.models(stage.plan.tables)
-        for metric, value in stage.task.score(self.models, self.done).items():
+        scores = stage.task.score(self.models, self.done)
+        if stage.plan.measure:
+            scores = scores | stage.plan.measure(stage.plan.tables, self.done)
+        for metric, value in scores.items():
             if getattr(value, "ndim", 0):
                 self.rows += [(self.seed, self.done, metric, float(v), str(k)) for k, v in enumerate(value)]
             else:

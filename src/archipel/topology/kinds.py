@@ -17,6 +17,7 @@ from archipel.topology import links as weights
 from archipel.topology.links import Links
 
 Names = Sequence[str] | None
+DISCOVER = "discover"  # in place of a number of clusters: the algorithm finds who belongs together
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Graph:
     )  # of each client; empty without servers
     cluster: Any = field(default_factory=lambda: np.empty(0, np.int64))  # of each client
     servers: int = 0
-    clusters: int = 1
+    clusters: int = 1  # 0: they are to be discovered
     names: tuple[str, ...] = ()  # of clients, where the user gave any
     server_names: tuple[str, ...] = ()
     cluster_names: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class Graph:
 class Star:
     """One server and its clients, which may be in clusters (`groups`: a CSV with client, cluster)."""
 
-    clusters: int = 1
+    clusters: int | str = 1  # a number, or "discover"
     groups: str = ""
 
     def build(self, clients: int, seed: int, names: Names = None) -> Graph:
@@ -65,7 +66,7 @@ class Star:
             server=np.zeros(clients, np.int64),
             cluster=cluster,
             servers=1,
-            clusters=self.clusters,
+            clusters=_count(self.clusters),
             names=tuple(names or ()),
             cluster_names=labels,
         )
@@ -83,7 +84,7 @@ class Peers:
     shape: str = "random"
     mean_degree: float = 3.0
     edges: str = ""
-    clusters: int = 1
+    clusters: int | str = 1  # a number, or "discover"
     groups: str = ""
     force: bool = False  # accept a graph in pieces
 
@@ -105,7 +106,7 @@ class Peers:
             clients,
             across=(links,),
             cluster=cluster,
-            clusters=self.clusters,
+            clusters=_count(self.clusters),
             names=tuple(names or ()),
             cluster_names=labels,
         )
@@ -126,7 +127,7 @@ class Servers:
     edges: str = ""
     clients_per_server: int = 0  # 0: as it comes
     members: str = ""
-    clusters: int = 1
+    clusters: int | str = 1  # a number, or "discover"
     groups: str = ""
     force: bool = False  # accept a server graph in pieces, and servers without clients
 
@@ -153,7 +154,7 @@ class Servers:
             server=server,
             cluster=cluster,
             servers=self.servers,
-            clusters=self.clusters,
+            clusters=_count(self.clusters),
             names=tuple(names or ()),
             server_names=server_names,
             cluster_names=labels,
@@ -254,10 +255,21 @@ def _refuse_pieces(links: Links, value: str, edges: str, force: bool, names: Nam
     raise BadInput("topology.edges" if edges else "topology.shape", value, right)
 
 
+def _count(clusters: int | str) -> int:
+    """How many clusters there are; 0 where they are to be discovered."""
+    return 0 if isinstance(clusters, str) else clusters
+
+
 def _clusters(
-    count: int, path: str, clients: int, seed: int, names: Names
+    count: int | str, path: str, clients: int, seed: int, names: Names
 ) -> tuple[Any, tuple[str, ...], Names]:
     """The cluster of each client, from a user's file or dealt; the clusters' names; the clients' names."""
+    if isinstance(count, str):
+        if count != DISCOVER:
+            raise BadInput("topology.clusters", count, f'a number, or "{DISCOVER}"')
+        if path:
+            raise BadInput("topology.groups", path, f'no groups where clusters = "{DISCOVER}"')
+        return np.zeros(clients, np.int64), (), names
     if not 1 <= count <= clients:
         right = f"a number from 1 to {clients}, so that no cluster is empty"
         raise BadInput("topology.clusters", count, right)
