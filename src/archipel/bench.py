@@ -33,14 +33,14 @@ def pao_fed(clients: int) -> dict[str, float]:
     from archipel import Delay, Environment, Federation, PaoFed, Synthetic
 
     environment = Environment(availability=(0.25, 0.1, 0.025, 0.005), stride=4, delay=Delay())
-    federation = Federation(Synthetic(clients=clients), PaoFed(), environment=environment)
+    federation = Federation(Synthetic(clients=clients), PaoFed(), environment=environment, engine="parallel")
     stage = federation.stage()
     engine = federation.engine_of(stage)
     rounds = max(1, min(400, 2_000_000 // clients))
     engine.advance(0, 1)
     peak = peak_mb()
     best, kernel, numpy_rate, n = 0.0, 0.0, 0.0, 1
-    bare = bare_kernel(stage, clients)
+    bare = bare_kernel(stage, clients, parallel=True)
     bare(1)
     rendition = NumpyRendition(stage, clients)
     few = max(1, min(100, 200_000 // clients))
@@ -105,19 +105,18 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def bare_kernel(stage: Any, clients: int) -> Callable[[int], None]:
+def bare_kernel(stage: Any, clients: int, parallel: bool) -> Callable[[int], None]:
     """Features, dot and update alone, over as many models: the limit that a whole run cannot beat."""
     from archipel.simulate.compile import build, enable
-    from archipel.simulate.engine import is_large
     from archipel.simulate.kernels import bare_driver
+    from archipel.simulate.star import blocks_of
 
     enable()
-    parallel = is_large(stage)
     kernel = build(bare_driver(parallel), parallel)
     models, source = np.zeros((clients, FEATURES), np.float32), stage.task.source
     x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
     y = x.sum(1)
-    scratch = np.zeros((clients // 256 + 1, FEATURES), np.float32)
+    scratch = np.zeros((blocks_of(clients), FEATURES), np.float32)
     return lambda rounds: kernel(
         rounds, models, x, y, scratch, source.directions, source.phases, source.scale, np.float32(0.4)
     )

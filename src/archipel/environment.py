@@ -43,7 +43,9 @@ def available(weather: Any, moment: Any) -> Any:
     """The trial on p_{k,n}: can the client talk this round."""
     if weather.recorded.shape[0] > 0:
         return weather.recorded[moment.round % weather.recorded.shape[0], moment.node] >= LOST
-    phase = (moment.round // weather.phase[0]) % weather.chance.shape[0]
+    phase = 0
+    if weather.chance.shape[0] > 1:  # divisions are slow
+        phase = (moment.round // weather.phase[0]) % weather.chance.shape[0]
     return uniform(moment.key, AVAILABLE) < weather.chance[phase, moment.node]
 
 

@@ -53,7 +53,7 @@ def target(past: Any, function: Any) -> Any:
 @kernel
 def arrives(left: Any, samples: Any, horizon: Any, moment: Any) -> Any:
     """Is there new data? Exactly `samples` of the rounds of a horizon, each as likely as the others."""
-    gone = moment.round % horizon
+    gone = moment.round if moment.round < horizon else moment.round % horizon  # divisions are slow
     if gone == 0:
         left[0] = samples
     if uniform(moment.key, ARRIVES) * (horizon - gone) < left[0]:

@@ -23,7 +23,7 @@ class StarEngine:
     def __init__(self, stage: Stage, parallel: bool):
         plan, clients = stage.plan, stage.task.clients
         down, up = plan.turns
-        blocks = max(1, min(clients // 16, max(64, clients // 256))) if parallel else 1
+        blocks = blocks_of(clients) if parallel else 1
         self.counts = np.zeros((blocks, 8), np.int64)  # a row fills a line of the cache: threads do not share it
         self.kernel = driver(plan, stage.task.observe, parallel)
         self.stage = stage
@@ -54,6 +54,11 @@ class StarEngine:
     def messages(self) -> list[int]:
         """Messages so far: down, up."""
         return [int(self.counts[:, DOWN].sum()), int(self.counts[:, UP].sum())]
+
+
+def blocks_of(clients: int) -> int:
+    """Into how many pieces threads share the clients: enough to balance, few enough to be cheap."""
+    return max(1, min(clients // 16, max(16, clients // 256)))
 
 
 def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
