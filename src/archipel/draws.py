@@ -27,6 +27,7 @@ FADE = 13  # which links of a changing graph are there
 FEATURE = 14  # the directions of random Fourier features
 PHASE = 15  # and their phases
 GRAPH = 16  # who is joined to whom, and who belongs where
+BUDGET = 17  # how much privacy a client is willing to pay
 CUSTOM = 32  # from here on: yours
 
 
