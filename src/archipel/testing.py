@@ -1,0 +1,91 @@
+"""Checks that every algorithm passes, ours and yours: `check_algorithm(federation)` raises where one fails.
+
+    >>> from archipel import Federation, PaoFed, Synthetic
+    >>> from archipel.testing import check_algorithm
+    >>> check_algorithm(Federation(Synthetic(clients=6, features=8, test=20), PaoFed(step=0.2), rounds=12))
+"""
+
+from typing import Any
+
+import numpy as np
+
+from archipel.federation import PRECISIONS, Federation
+from archipel.node import weight_of
+from archipel.turns import Tell
+
+TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+
+
+def check_algorithm(federation: Federation, parallel: bool = False) -> None:
+    """One definition, every engine, the same models; and what the design asks of an algorithm."""
+    check_engines_agree(federation, parallel)
+    check_telling_changes_nothing(federation)
+    check_hearing_is_a_fold(federation)
+    check_traffic(federation)
+
+
+def played(federation: Federation, engine: str) -> tuple[Any, Any]:
+    """The stage and the engine after all rounds."""
+    stage = federation.stage()
+    player = federation.with_(engine=engine).engine_of(stage)
+    player.advance(0, federation.rounds)
+    return stage, player
+
+
+def check_engines_agree(federation: Federation, parallel: bool) -> None:
+    """The compiled run matches the plain one: to 1e-10 in float64, to 1e-4 in float32; threads never change a bit."""
+    precision = federation.precision or federation.algorithm.precision
+    slow, plain = played(federation, "plain")
+    quick, serial = played(federation, "serial")
+    if slow.plan.plain_only:
+        return
+    for role, table in slow.plan.tables.items():
+        for name, a, b in zip(table._fields, table, quick.plan.tables[role]):
+            gap = float(np.max(np.abs(a.astype(float) - b.astype(float)), initial=0.0))
+            size = max(1.0, float(np.max(np.abs(a.astype(float)), initial=0.0)))
+            assert gap <= TOLERANCE[precision] * size, f"{role}.{name}: plain and compiled differ by {gap:.3g}"
+    assert plain.messages == serial.messages, f"messages: plain {plain.messages}, compiled {serial.messages}"
+    assert plain.updates == serial.updates, f"updates: plain {plain.updates}, compiled {serial.updates}"
+    if parallel:
+        threaded, _ = played(federation, "parallel")
+        for role, table in quick.plan.tables.items():
+            for name, a, b in zip(table._fields, table, threaded.plan.tables[role]):
+                assert np.array_equal(a, b), f"{role}.{name}: the number of threads changes it"
+
+
+def check_telling_changes_nothing(federation: Federation) -> None:
+    """A node that tells its receivers something does not change by it."""
+    stage, _ = played(federation.with_(rounds=min(3, federation.rounds)), "plain")
+    for turn in stage.plan.turns:
+        if isinstance(turn, Tell):
+            from archipel.draws import key_of
+            from archipel.node import Moment, row
+
+            teller = row(stage.plan.tables[turn.sender], 0)
+            before = [array.copy() for array in teller]
+            word = type(turn.word)(*[array.copy() for array in turn.word])
+            turn.tell(teller, word, stage.plan.settings, Moment(0, 1, key_of(1, 0, 1), 0, 1, True, 1.0))
+            assert all(map(np.array_equal, before, teller)), f"{turn.tell.__name__} changes the {turn.sender}"
+
+
+def check_hearing_is_a_fold(federation: Federation) -> None:
+    """Messages, settings and tables are numbers of fixed shapes, so that a device can refuse what does not fit."""
+    stage = federation.stage()
+    for turn in stage.plan.turns:
+        assert all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in turn.word), turn
+    for table in stage.plan.tables.values():
+        rows = {len(array) for array in table}
+        assert len(rows) == 1, f"{type(table).__name__}: every array has one row a node, found {rows}"
+    assert stage.plan.parameters.keys() == set(range(len(stage.plan.turns))), "parameters: one number for each turn"
+    dtype = PRECISIONS[federation.precision or federation.algorithm.precision]
+    for value in stage.plan.settings:
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            assert value.dtype in (dtype, np.float64), f"settings: an array of {value.dtype}, expected {dtype}"
+
+
+def check_traffic(federation: Federation) -> None:
+    """The traffic counter equals what the messages weigh."""
+    result = federation.with_(engine="plain").run()
+    stage, engine = played(federation, "plain")
+    weighed = sum(count * weight_of(turn.word) for count, turn in zip(engine.messages, stage.plan.turns))
+    assert result.total("bytes") == weighed, f"counted {result.total('bytes')} bytes, the messages weigh {weighed}"

@@ -1,0 +1,32 @@
+"""The table every algorithm passes. A new algorithm adds a row."""
+
+import pytest
+
+from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
+from archipel.testing import check_algorithm
+
+STREAM = Synthetic(clients=20, features=24, test=30, horizon=60, samples=(15, 30, 45, 60))
+ROUGH = Environment(availability=(0.6, 0.3, 0.1, 1.0), stride=2, delay=Delay(delta=0.5, limit=4))
+
+TABLE = {
+    "pao-fed-c2": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=60),
+    "pao-fed-u1-random": Federation(STREAM, PaoFed(variant="U1", order="random", limit=4), environment=ROUGH, rounds=60),
+    "pao-fed-full-download": Federation(STREAM, PaoFed(download="full", ignore=5), environment=ROUGH, rounds=40),
+    "pso-fed": Federation(STREAM, PaoFed(asked=0.4, portion=7, autonomous=False), environment=ROUGH, rounds=40),
+    "pao-fed-float64": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=60, precision="float64"),
+    "online-fed": Federation(STREAM, OnlineFed(asked=0.5, limit=4), environment=ROUGH, rounds=60),
+    "online-fed-linear": Federation(Linear(clients=9, size=5, samples=30), OnlineFed(step=0.05), rounds=40),
+    "sign-sgd": Federation(STREAM, SignSgd(), environment=ROUGH, rounds=40),
+    "stochastic-sign-sgd": Federation(STREAM, SignSgd(bound=0.4, vote="mean"), environment=ROUGH, rounds=40),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_conformance(name):
+    check_algorithm(TABLE[name])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TABLE)
+def test_threads_change_nothing(name):
+    check_algorithm(TABLE[name], parallel=True)
