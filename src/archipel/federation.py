@@ -138,11 +138,14 @@ class Federation:
         checker = getattr(self.algorithm, "check", None)
         return checker(self.scene()) if checker else {}
 
-    def run(self, seeds: int = 1, progress: Any = None) -> Result:
-        """Simulate it, once for each of `seeds` seeds from `seed` on."""
+    def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
+        """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
+
+        `theory` is what an earlier check of the same problem said: figures run one problem a hundred times.
+        """
         from archipel.simulate.run import run
 
-        return run(self, seeds, progress)
+        return run(self, seeds, progress, theory)
 
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""
