@@ -4,7 +4,9 @@ from typing import Any
 
 from archipel.algorithms.online_fed import OnlineFed
 from archipel.algorithms.pao_fed import PaoFed
+from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.sign_sgd import SignSgd
+from archipel.problems.deep import Deep
 from archipel.problems.linear import Linear
 from archipel.problems.measured import BeijingAir, Calcofi, Files
 from archipel.problems.synthetic import Synthetic
@@ -14,6 +16,7 @@ ALGORITHMS: dict[str, type] = {
     "pao-fed": PaoFed,
     "online-fed": OnlineFed,
     "sign-sgd": SignSgd,
+    "pldp-fl": PldpFl,
 }
 
 PROBLEMS: dict[str, type] = {
@@ -22,6 +25,7 @@ PROBLEMS: dict[str, type] = {
     "calcofi": Calcofi,
     "beijing-air": BeijingAir,
     "files": Files,
+    "deep": Deep,
 }
 
 

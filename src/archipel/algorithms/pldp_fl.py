@@ -1,0 +1,408 @@
+"""PLDP-FL: each client brings its own privacy budget, and the server chooses whom to ask.
+
+Chen et al., ICASSP: personalised local differential privacy with adaptive client sampling; algorithm 1,
+whose lines are named below. Record level: each example's gradient is clipped (the paper clips a batch's,
+which bounds no record). The noise is that of a numerical accountant for the times a client is likely to be
+asked, and a client whose budget is spent falls silent: no ledger ever exceeds its budget.
+
+In the first `pretrain` rounds everyone is asked. Each client then also says the noised norm of its mean
+clipped gradient (G_i, line 3), which is charged; after them the server solves problem P2 once and samples by
+it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.algorithms.sampling import SAMPLINGS, Optimal, choose, ladder_of, merging_weights
+from archipel.draws import BUDGET, key_of, uniform
+from archipel.errors import BadInput, did_you_mean
+from archipel.generators import add_gaussian, poisson_batch
+from archipel.node import add_scaled
+from archipel.privacy.accounting import check_delta
+from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
+from archipel.privacy.personal import affordable_mu, counting, release_of, roughly_affordable_mu
+from archipel.privacy.releases import RELATIONS, Gaussian
+from archipel.problems.learners import learner_of, sizes_of
+from archipel.theory.pldp import noise_scale
+from archipel.turns import Plan, Scene, Tell, Turn
+
+NORM_NOISE = 1 << 20  # the index of the noise on a gradient norm: never that of a local step
+CAREFUL = 0.9  # of a rough estimate
+LEAST_NORM = 1e-3  # of the clipping bound: noise may leave a norm at or below zero
+
+
+class Settings(NamedTuple):
+    learner: Any
+    step: float  # eta
+    clip: float  # C
+    local_steps: int  # E
+    rates: Any  # s_i: the chance of a record to be in a batch
+    samples: Any  # n_i
+    weights: Any  # p_i
+    sampling: Any  # Uniform, ByWeight or Optimal
+    noise: Any  # B_i
+    rounds: int  # R
+    pretrain: int
+    seed: int
+    count: Any  # how often a client takes part: exact, by lemma 1, or K R
+    excess: float  # delta'''
+    delta: float
+    relation: str
+    norm_share: float  # of a budget's zCDP that one gradient norm costs
+    ledgers: list[Ledger]
+
+
+class Client(NamedTuple):
+    model: Any
+    share: Any  # what its update will count: comes with the question and goes back with the answer
+    chance: Any  # q_i, as the server said; 0 before it is known
+    planned: Any  # the q_i that its noise was calibrated for; -1 before
+    mu: Any  # sensitivity / sigma of its releases
+    asked: Any  # in how many rounds
+    stopped: Any  # how often it kept silent, its budget spent
+
+
+class Server(NamedTuple):
+    model: Any
+    chance: Any  # q, zeros before it is known
+    norms: Any  # sum of the squared norms it heard of, per client
+    heard: Any  # how many
+
+
+class Question(NamedTuple):
+    model: Any
+    share: Any
+    chance: Any
+
+
+class Answer(NamedTuple):
+    change: Any
+    share: Any
+    norm: Any
+
+
+class Inbox(NamedTuple):
+    total: Any
+    norms: Any
+    heard: Any
+
+
+# --- the server ---------------------------------------------------------------------------------------------
+
+
+def drawn(chance: Any, settings: Settings, moment: Any) -> Any:
+    """Line 5: how often each client is drawn this round."""
+    counts = np.zeros(len(chance), np.int64)
+    choose(counts, ladder_of(chance), settings.sampling.draws, key_of(settings.seed, 0, moment.round))
+    return counts
+
+
+def tell(me: Any, said: Any, settings: Settings, moment: Any) -> bool:
+    """Line 7: w^r to a client of S_r, with what its update will count; to everyone while pre-training."""
+    k = moment.peer
+    if moment.round < settings.pretrain:
+        said.share[0] = settings.weights[k]
+    else:
+        counts = drawn(me.chance, settings, moment)
+        if counts[k] == 0:
+            return False
+        said.share[0] = merging_weights(settings.weights, me.chance, counts, settings.sampling.draws)[k]
+        said.chance[0] = me.chance[k]
+    said.model[:] = me.model
+    return True
+
+
+def hear(inbox: Any, said: Any, settings: Settings, edge: Any) -> None:
+    """Line 15, one client's part: p_i / (K q_i) of its change, as often as it was drawn."""
+    add_scaled(inbox.total, inbox.total.dtype.type(said.share[0]), said.change)
+    if said.norm[0] > 0:
+        inbox.norms[edge.sender] += said.norm[0] ** 2
+        inbox.heard[edge.sender] += 1
+
+
+def merge(me: Any, inbox: Any, settings: Settings, moment: Any) -> None:
+    """Line 15; and line 2, when pre-training is over."""
+    me.model[:] += inbox.total
+    me.norms[:] += inbox.norms
+    me.heard[:] += inbox.heard
+    if moment.round == settings.pretrain - 1:
+        me.chance[:] = chances(me.norms, me.heard, settings)
+
+
+def chances(norms: Any, heard: Any, settings: Settings) -> Any:
+    """q, from the root mean square of the norms; who was away counts as the mean of the others."""
+    known = heard > 0
+    squares = np.where(known, norms / np.maximum(heard, 1), 0.0)
+    squares[~known] = squares[known].mean() if known.any() else settings.clip**2
+    return settings.sampling.chances(settings.weights, np.sqrt(squares), settings.noise)
+
+
+# --- a client -----------------------------------------------------------------------------------------------
+
+
+def take(me: Any, said: Any, settings: Settings, moment: Any) -> None:
+    """Line 7: the local model starts from the server's."""
+    me.model[:] = said.model
+    me.share[0], me.chance[0] = said.share[0], said.chance[0]
+    me.asked[0] += 1
+
+
+def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
+    """Lines 8 to 14, charged before anything is computed; silence where the budget does not cover them."""
+    if not moment.present:
+        return False
+    ledger = settings.ledgers[moment.node]
+    if moment.round < settings.pretrain and isinstance(settings.sampling, Optimal):
+        said.norm[0] = noised_norm(me.model, data, settings, moment)
+    if me.planned[0] != me.chance[0]:
+        calibrate(me, settings, moment)
+    release = release_of(float(me.mu[0]), float(settings.rates[moment.node]), ledger.terms.relation)
+    if not ledger.affords(release, settings.local_steps):
+        me.stopped[0] += 1
+        return False
+    ledger.charge(moment.round, release, settings.local_steps)
+    said.change[:] = me.model
+    for j in range(settings.local_steps):
+        noisy_step(me.model, data, settings, float(me.mu[0]), moment, j)
+    np.subtract(me.model, said.change, out=said.change)
+    check_finite(said.change, settings)
+    said.share[0] = me.share[0]
+    return True
+
+
+def sensitivity(settings: Settings) -> float:
+    """How far one record moves a sum of clipped gradients: C if added or removed, 2 C if replaced."""
+    return settings.clip * (2.0 if settings.relation == "replace-one" else 1.0)
+
+
+def noisy_step(model: Any, data: Any, settings: Settings, mu: float, moment: Any, j: int) -> None:
+    """Lines 9 to 14: a batch in secret, each example's gradient clipped, noise on their sum, a step.
+
+    The sum is divided by the expected size of the batch: its true size would tell who is in it.
+    """
+    samples, rate = int(settings.samples[moment.node]), float(settings.rates[moment.node])
+    rows = poisson_batch(samples, rate, moment.key, j)
+    total = np.zeros_like(model)
+    if len(rows):
+        settings.learner.clipped_sum(total, model, data, rows, settings.clip)
+    add_gaussian(total, sensitivity(settings) / mu, moment.key, j)
+    total *= model.dtype.type(-settings.step / (samples * rate))
+    model += total
+
+
+def noised_norm(model: Any, data: Any, settings: Settings, moment: Any) -> float:
+    """Line 3: the norm of the mean clipped gradient: cheap, as one record moves it by sensitivity / n_i.
+
+    0 where the budget does not cover it.
+    """
+    ledger, samples = settings.ledgers[moment.node], int(settings.samples[moment.node])
+    release = norm_release(ledger, settings)
+    if not ledger.affords(release):
+        return 0.0
+    ledger.charge(moment.round, release)
+    total = np.zeros_like(model)
+    settings.learner.clipped_sum(total, model, data, np.arange(samples), settings.clip)
+    norm = np.array([np.linalg.norm(total.astype(float))])
+    add_gaussian(norm, sensitivity(settings) / release.mu, moment.key, NORM_NOISE)
+    return max(float(norm[0]) / samples, LEAST_NORM * settings.clip)
+
+
+def norm_release(ledger: Ledger, settings: Settings) -> Gaussian:
+    """A gradient norm costs the same share of everyone's budget."""
+    assert ledger.budget is not None
+    return Gaussian(np.sqrt(2 * settings.norm_share * ledger.budget.gaussian_rho()))
+
+
+def calibrate(me: Any, settings: Settings, moment: Any) -> None:
+    """Line 1: the noise with which the likely number of participations just fits into the budget.
+
+    While pre-training q is not known yet: then as if all chances were equal, roughly. What that costs is
+    charged as it is, and what comes later fits around it.
+    """
+    k, ledger, draws = moment.node, settings.ledgers[moment.node], settings.sampling.draws
+    budget: Any = ledger.budget
+    rate, relation = float(settings.rates[k]), ledger.terms.relation
+    later = settings.rounds - settings.pretrain
+    me.planned[0] = me.chance[0]
+    if moment.round < settings.pretrain:
+        expected = settings.pretrain + settings.count(
+            later, draws, 1 / len(settings.weights), settings.excess
+        )
+        releases = int(expected) * settings.local_steps
+        me.mu[0] = CAREFUL * roughly_affordable_mu(budget.epsilon, budget.delta, releases, rate)
+    else:
+        expected = settings.count(later, draws, float(me.chance[0]), settings.excess)
+        releases = int(expected) * settings.local_steps
+        history = ledger.history()
+        me.mu[0] = affordable_mu(budget.epsilon, budget.delta, releases, rate, relation, history)
+    # the ledger looks this far ahead at once, not step by step
+    ledger.affords(release_of(float(me.mu[0]), rate, relation), max(releases, settings.local_steps))
+
+
+def check_finite(change: Any, settings: Settings) -> None:
+    if not np.isfinite(change).all():
+        raise BadInput("algorithm.step", settings.step, "a smaller step: the model became NaN or infinite")
+
+
+# --- the description ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PldpFl:
+    """Private steps on the clients, sampling by the server.
+
+    `sampling` is uniform, weight or optimal (problem P2, with `tradeoff` for lambda). `budgets` are two
+    numbers, between which every client's epsilon is drawn, or one for each client. `step` 0 is the paper's
+    16 (K R)^(-3/4). `participations` is binomial (exact), lemma-1, or all (K R), to compare.
+    """
+
+    topologies: ClassVar = ("star",)
+    precision: ClassVar = "float32"
+    shown: ClassVar = "deep"
+
+    sampling: str = "optimal"
+    draws: int = 3
+    tradeoff: float = 1.0
+    budgets: tuple[float, ...] = (16.0, 32.0)
+    delta: float = 1e-5
+    relation: str = "add-remove"
+    participations: str = "binomial"
+    clip: float = 1.0
+    step: float = 0.0
+    local_steps: int = 5
+    batch: int = 512
+    pretrain: int = 1
+    norm_share: float = 0.01
+
+    def settings(self, scene: Scene) -> Settings:
+        """The numbers of a run, checked."""
+        self.check_numbers(scene.rounds)
+        sizes = sizes_of(scene.task)
+        small = int(np.argmin(sizes))
+        if not 1 <= self.batch <= sizes[small]:
+            right = f"1 to {sizes[small]}, the samples of {names_of(scene.task)[small]}, who has fewest"
+            raise BadInput("algorithm.batch", self.batch, right)
+        sampling = self.chosen_sampling()
+        weights = sizes / sizes.sum()
+        sampling.chances(weights, np.ones(len(sizes)), np.ones(len(sizes)))  # refuses N <= K
+        rates, budgets = self.batch / sizes, self.personal_budgets(len(sizes), scene.seed)
+        step = self.step or 16.0 * (self.draws * scene.rounds) ** -0.75
+        return Settings(
+            learner_of(scene.task, scene.dtype),
+            step,
+            self.clip,
+            self.local_steps,
+            rates,
+            sizes,
+            weights,
+            sampling,
+            noise_scale(budgets, rates, self.delta, self.draws * scene.rounds),
+            scene.rounds,
+            self.pretrain,
+            scene.seed,
+            counting(self.participations),
+            self.delta / 4,
+            self.delta,
+            self.relation,
+            self.norm_share,
+            [self.ledger(name, budget) for name, budget in zip(names_of(scene.task), budgets)],
+        )
+
+    def check_numbers(self, rounds: int) -> None:
+        """Refuse what makes no sense, before anything runs."""
+        for name in ("clip", "local_steps"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise BadInput(f"algorithm.{name}", getattr(self, name), "a positive number")
+        if not 0 <= self.step < np.inf:
+            raise BadInput("algorithm.step", self.step, "a positive number, or 0 for the paper's rule")
+        check_delta(self.delta, "algorithm.delta")
+        if self.relation not in RELATIONS:
+            raise BadInput("algorithm.relation", self.relation, did_you_mean(self.relation, RELATIONS))
+        least = 1 if self.sampling == "optimal" else 0
+        if not least <= self.pretrain <= rounds:
+            right = f"from {least} to {rounds} rounds" + (", as P2 needs gradient norms" if least else "")
+            raise BadInput("algorithm.pretrain", self.pretrain, right)
+        if not 0 < self.norm_share * max(self.pretrain, 1) < 1:
+            raise BadInput("algorithm.norm_share", self.norm_share, "a small share of a budget, above 0")
+
+    def chosen_sampling(self) -> Any:
+        if self.sampling not in SAMPLINGS:
+            raise BadInput("algorithm.sampling", self.sampling, did_you_mean(self.sampling, SAMPLINGS))
+        if self.sampling == "optimal":
+            return Optimal(self.draws, self.tradeoff)
+        return SAMPLINGS[self.sampling](self.draws)
+
+    def personal_budgets(self, clients: int, seed: int) -> Any:
+        """Every client's epsilon."""
+        given = np.asarray(self.budgets, float)
+        if not (np.isfinite(given) & (given > 0)).all():
+            raise BadInput("algorithm.budgets", self.budgets, "positive, finite budgets")
+        if len(given) == clients:
+            return given
+        if len(given) != 2 or given[0] > given[1]:
+            right = f"a range (least, most), or {clients} numbers, one for each client"
+            raise BadInput("algorithm.budgets", self.budgets, right)
+        draws = [uniform(key_of(seed, k, 0), BUDGET) for k in range(clients)]
+        return given[0] + (given[1] - given[0]) * np.array(draws)
+
+    def ledger(self, name: str, budget: float) -> Ledger:
+        """An empty ledger: one record of a client, added or removed, or replaced."""
+        held = (
+            Assumption(f"each example's gradient has norm at most {self.clip:g}", ENFORCED),
+            Assumption("the records of a batch are drawn in secret, each by itself", ENFORCED),
+        )
+        terms = Terms("sample", self.relation, held)  # type: ignore[arg-type]
+        return Ledger(name, terms, EpsilonBudget(float(budget), self.delta))
+
+    def plan(self, scene: Scene) -> Plan:
+        """Clients that keep what they were told, a server, and their two turns."""
+        settings, dtype = self.settings(scene), scene.dtype
+        clients, size = scene.task.clients, scene.task.size
+        start = settings.learner.start().astype(dtype)
+        chance = np.zeros((1, clients))
+        if not self.pretrain:
+            chance[0] = settings.sampling.chances(settings.weights)
+        one, each = np.zeros((clients, 1)), np.zeros(clients)
+        tables = {
+            "client": Client(
+                np.zeros((clients, size), dtype), one, one.copy(), one - 1, *(one.copy() for _ in range(3))
+            ),
+            "server": Server(start[None].copy(), chance, each[None].copy(), each[None].copy()),
+        }
+        empty, number = np.zeros(size, dtype), np.zeros(1)
+        turns = (
+            Tell("server", "client", tell, take, Question(empty, number, number)),
+            Turn(
+                "client", "server", act, hear, merge, Answer(empty, number, number), Inbox(empty, each, each)
+            ),
+        )
+
+        def measure(tables: dict[str, Any], round: int) -> dict[str, Any]:
+            return self.measured(tables, settings, round)
+
+        return Plan(tables, turns, settings, {0: size, 1: size}, plain_only=True, measure=measure)
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned: the server's model; a client keeps none of its own."""
+        return {"server": tables["server"].model[0]}
+
+    def measured(self, tables: dict[str, Any], settings: Settings, round: int) -> dict[str, Any]:
+        """Who was asked how often, who was stopped; at the end also everyone's noise and what it has paid."""
+        clients = tables["client"]
+        found = {
+            "asked": clients.asked[:, 0],
+            "stopped": clients.stopped[:, 0],
+            "chance": tables["server"].chance[0],
+        }
+        if round == settings.rounds:
+            with np.errstate(divide="ignore"):
+                found["noise"] = settings.clip / clients.mu[:, 0]
+            found["budget"] = np.array([ledger.budget.epsilon for ledger in settings.ledgers])  # type: ignore
+            found["epsilon"] = np.array([ledger.epsilon(self.delta).epsilon for ledger in settings.ledgers])
+        return found
+
+
+def names_of(task: Any) -> tuple[str, ...]:
+    return task.names or tuple(f"client {k}" for k in range(task.clients))

@@ -1,0 +1,41 @@
+"""Draws by the thousand: NumPy's own generators, started from a key.
+
+The draws of `archipel.draws` are made one by one, for node functions that are compiled. Deep models need a
+hundred thousand a step. A generator started from (seed, node, round, purpose) keeps the promise: order never
+changes a result.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from archipel.draws import BATCH, PRIVACY, bits
+from archipel.privacy import noise
+
+
+def generator(key: Any, purpose: int, index: int = 0) -> np.random.Generator:
+    """The generator of a node's index-th need of a purpose in a round: Philox, a counter hash."""
+    return np.random.Generator(np.random.Philox(key=int(bits(key, purpose, index))))
+
+
+def poisson_batch(samples: int, rate: float, key: Any, index: int) -> Any:
+    """Each sample with probability `rate`, independently: a choice that amplifies privacy while secret."""
+    return np.flatnonzero(generator(key, BATCH, index).random(samples) < rate)
+
+
+def shuffled_batches(samples: int, size: int, key: Any, epoch: int) -> list[Any]:
+    """All samples once, in a random order, in batches of `size`; the last may be smaller."""
+    order = generator(key, BATCH, epoch).permutation(samples)
+    return [order[i : i + size] for i in range(0, samples, size)]
+
+
+def add_gaussian(values: Any, scale: float, key: Any, index: int) -> None:
+    """Gaussian noise on every value, in place: keyed in a simulation, opendp's where noise must be secure."""
+    if scale == 0:
+        return
+    if noise.noise_is_secure():
+        values[:] = noise.secure_sum(values, noise.GAUSSIAN, scale)
+        return
+    draws = generator(key, PRIVACY, index).standard_normal(len(values), values.dtype)
+    draws *= values.dtype.type(scale)
+    values += draws

@@ -1,0 +1,138 @@
+"""How much noise a client adds whose budget is its own, where batches of records are drawn in secret.
+
+Chen et al., ICASSP: personalised local differential privacy. Where the paper has theorem 1, an order of
+growth without a constant, here is a numerical accountant, for the number of times that a client is likely to
+take part; and where it allows the budget to be exceeded with probability delta''', here the ledger refuses:
+the guarantee is hard.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from archipel.errors import BadInput, did_you_mean
+from archipel.privacy.accounting import History, record
+from archipel.privacy.calibration import (
+    SPARE,
+    gaussian_budget,
+    participations,
+    participations_by_lemma_1,
+)
+from archipel.privacy.ledger import EpsilonBudget
+from archipel.privacy.releases import Gaussian, Relation, Release, Sampled
+
+CLOSE = 0.01  # how far below delta, relatively, the noise may leave us: 0.1 % of epsilon, or less
+NOTHING_YET = History()
+FEWEST = 1e-12  # delta, below which loss distributions are not told apart
+
+
+# --- how often a client takes part --------------------------------------------------------------------------
+
+
+def takes_part(chance: Any, draws: int) -> Any:
+    """The probability to be drawn at least once in a round of K draws: 1 - (1 - q_i)^K."""
+    return -np.expm1(draws * np.log1p(-np.asarray(chance, float)))
+
+
+def by_binomial(rounds: int, draws: int, chance: Any, excess: float) -> Any:
+    """The exact quantile of Binomial(R, 1 - (1 - q_i)^K): a client that is drawn twice answers once."""
+    return np.maximum(participations(rounds, takes_part(chance, draws), excess), 1)
+
+
+def by_lemma_1(rounds: int, draws: int, chance: Any, excess: float) -> Any:
+    """Lemma 1, (4): a bound for the number of draws, not of rounds; k is not given, see `calibration`."""
+    printed = participations_by_lemma_1(rounds * draws, chance, excess)
+    return np.maximum(np.ceil(printed), 1).astype(int)
+
+
+def by_all(rounds: int, draws: int, chance: Any, excess: float) -> Any:
+    """K R times: as if every draw fell on the client."""
+    return np.full(np.shape(chance), rounds * draws)
+
+
+COUNTS: dict[str, Callable[..., Any]] = {"binomial": by_binomial, "lemma-1": by_lemma_1, "all": by_all}
+
+
+def counting(name: str) -> Callable[..., Any]:
+    """The count of this name."""
+    if name not in COUNTS:
+        raise BadInput("algorithm.participations", name, did_you_mean(name, COUNTS))
+    return COUNTS[name]
+
+
+# --- how much noise that takes ------------------------------------------------------------------------------
+
+
+def release_of(mu: float, rate: float, relation: Relation) -> Release:
+    """One noised sum over records, each taken with probability `rate`; over all of them at rate 1."""
+    return Sampled(rate, Gaussian(mu), relation) if rate < 1 else Gaussian(mu)
+
+
+def roughly_affordable_mu(epsilon: float, delta: float, releases: int, rate: float) -> float:
+    """mu by the central limit theorem, mu_total = rate sqrt(releases (exp(mu^2) - 1)): near, but no promise.
+
+    Bu, Dong, Long, Su: Deep learning with Gaussian differential privacy, 2020.
+    """
+    total = float(gaussian_budget(epsilon, delta))
+    return min(math.sqrt(math.log1p((total / rate) ** 2 / releases)), 1e3)
+
+
+@lru_cache(maxsize=4096)
+def affordable_mu(
+    epsilon: float,
+    delta: float,
+    releases: int,
+    rate: float,
+    relation: Relation,
+    before: History = NOTHING_YET,
+) -> float:
+    """The largest mu = sensitivity / sigma at which `releases` more stay within (epsilon, delta).
+
+    `before` is what was paid already. Regula falsi on log delta as a function of log mu.
+    """
+    budget = EpsilonBudget(epsilon, delta)
+    if not budget.allows(before):
+        paid = before.epsilon(delta).epsilon
+        raise BadInput("epsilon", epsilon, f"more than {paid:.4g}, which was spent already")
+    if releases < 1:
+        raise BadInput("releases", releases, "at least one release to plan for")
+    if rate == 1 and before.all_gaussian:
+        total = float(gaussian_budget(epsilon, delta))
+        return math.sqrt(max(total**2 - before.mu() ** 2, 0.0) / releases) * (1 - SPARE)
+
+    def excess(log_mu: float) -> float:
+        history = before + record(release_of(math.exp(log_mu), rate, relation)) * releases
+        return math.log(max(history.delta(epsilon).delta, FEWEST) / delta)
+
+    found = math.exp(zero_of(excess, math.log(roughly_affordable_mu(epsilon, delta, releases, rate))))
+    while not budget.allows(before + record(release_of(found, rate, relation)) * releases):
+        found *= 1 - 5e-4  # two grids may disagree in the fourth digit
+    return found
+
+
+def zero_of(function: Callable[[float], float], start: float) -> float:
+    """A point at which an increasing function is at most 0, and above -CLOSE."""
+    low, high = (-math.inf, math.nan), (math.inf, math.nan)
+    at = start
+    for _ in range(60):
+        value = function(at)
+        if -CLOSE <= value <= 0:
+            return at
+        low, high = ((at, value), high) if value < 0 else (low, (at, value))
+        if math.isinf(low[0]) or math.isinf(high[0]):
+            at += math.copysign(min(0.5, 0.02 + abs(value) / 20), -value)
+        else:
+            share = min(max((-0.4 * CLOSE - low[1]) / (high[1] - low[1]), 0.05), 0.95)
+            at = low[0] + share * (high[0] - low[0])
+            if high[0] - low[0] < 1e-5:
+                return low[0]
+    raise RuntimeError("no noise was found for this budget")
+
+
+def saved_noise(epsilon: float, delta: float, rate: float, counts: tuple[int, int], steps: int) -> float:
+    """By how much sigma is smaller for counts[0] participations of `steps` releases than for counts[1]."""
+    few, many = (affordable_mu(epsilon, delta, count * steps, rate, "add-remove") for count in counts)
+    return 1 - many / few

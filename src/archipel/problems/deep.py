@@ -1,0 +1,265 @@
+"""Deep models as problems: any PyTorch module on pictures or on data of your own.
+
+    [problem]
+    kind = "deep"
+    dataset = "digits"       # scikit-learn's, without a download; mnist, fashion-mnist, emnist-balanced, ...
+    model = "cnn"            # or mlp, or "my_model.py:Net"
+    split = "unbalanced"     # iid, uneven, shards, label-shards, dirichlet, unbalanced, column
+
+Deep models run through the plain engine. The data stays as it is stored (bytes, for pictures) until a batch
+is taken.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.errors import BadInput, did_you_mean
+from archipel.problems import files, images, splits
+from archipel.problems.networks import Network, build, torch_or_sentence
+from archipel.problems.npz import arrays_in
+from archipel.problems.shards import Shards, gather, hold_out, one
+from archipel.problems.stored import Empty
+from archipel.problems.task import Task
+
+DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep"
+SUBSET = 211  # the tag of the draw that keeps some of the samples
+SETTINGS = {  # which keys a split takes
+    "shards": ("each",),
+    "label-shards": ("pieces",),
+    "dirichlet": ("alpha",),
+    "unbalanced": ("fewest", "most", "power"),
+    "uneven": ("power",),
+}
+
+
+class Samples(NamedTuple):
+    """All clients' samples, one client's after the other's, and the network that learns from them."""
+
+    x: Any
+    y: Any
+    starts: Any
+    learner: Any
+
+
+class Shard(NamedTuple):
+    """One client's samples."""
+
+    x: Any
+    y: Any
+
+
+class Pool(NamedTuple):
+    """Data before it is dealt: train and test, and the columns that a split may go by."""
+
+    x: Any
+    y: Any
+    test_x: Any
+    test_y: Any
+    top: float
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Deep:
+    """A network on labelled samples.
+
+    `data` is your own: an npz with x and y (and x_test, y_test, and columns to split by), or a folder with
+    one file a client, which then are the clients.
+
+    `samples` and `test` keep so many training and test samples (0: all), for a quick try.
+    """
+
+    dataset: str = "digits"
+    data: str = ""
+    model: str = "cnn"
+    widths: tuple[int, ...] = ()
+    loss: str = "cross-entropy"
+    clients: int = 10
+    split: str = "iid"
+    each: int = 2
+    pieces: int = 3
+    alpha: float = 0.5
+    fewest: int = 1
+    most: int = 6
+    power: float = 1.0
+    column: str = ""
+    samples: int = 0
+    test: int = 0
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+        """The data dealt by the seed, and the network with the seed's initial weights."""
+        torch_or_sentence()
+        if shown != "deep":
+            right = f"a problem for linear models with this algorithm; deep ones go with {DEEP_ALGORITHMS}"
+            raise BadInput("problem.kind", "deep", right)
+        if self.loss not in LOSSES:
+            raise BadInput("problem.loss", self.loss, did_you_mean(self.loss, LOSSES))
+        train, test, top = self.dealt(seed)
+        return deep_task(self, train, test, top, seed, dtype)
+
+    def dealt(self, seed: int) -> tuple[Shards, Shards, float]:
+        """Training data by client, test data, and the largest value of x."""
+        if self.data and not self.data.endswith(".npz"):
+            train, test = files.read_split(self.data, 0.2, seed=seed)
+            return train, fewer(test, self.test, seed), 1.0
+        pool = own_pool(self.data, seed) if self.data else picture_pool(self.dataset)
+        kept = some(len(pool.y), self.samples, seed, "problem.samples")
+        x, y = pool.x[kept], pool.y[kept]
+        names: tuple[str, ...] = ()
+        if self.split == "column":
+            if self.column not in pool.columns:
+                raise BadInput("problem.column", self.column, did_you_mean(self.column, pool.columns))
+            members, names = splits.by_column(pool.columns[self.column][kept])
+        else:
+            keys = SETTINGS.get(self.split, ())
+            members = splits.split(
+                self.split, y, self.clients, seed, **{key: getattr(self, key) for key in keys}
+            )
+        return gather(x, y, members, names), fewer(one(pool.test_x, pool.test_y), self.test, seed), pool.top
+
+
+# --- the data -----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
+def picture_pool(dataset: str) -> Pool:
+    """A set of pictures, by its name."""
+    loaded = images.load(dataset)
+    train, test = loaded.train, loaded.test
+    columns = {"label": train.y} if train.groups is None else {"label": train.y, "group": train.groups}
+    return Pool(train.x[:, None], train.y, test.x[:, None], test.y, float(train.top), columns)
+
+
+def own_pool(data: str, seed: int) -> Pool:
+    """A user's own npz; without x_test a fifth is held out."""
+    path = Path(data)
+    if not path.is_file():
+        raise BadInput("problem.data", data, "a file that exists")
+    arrays = arrays_in(path, "problem.data")
+    for name in ("x", "y"):
+        if name not in arrays:
+            raise BadInput(
+                "problem.data", f"{path.name} with {', '.join(arrays)}", f'an array "{name}" in it'
+            )
+    x, y = arrays["x"], arrays["y"]
+    if y.ndim != 1 or len(x) != len(y) or x.ndim < 2:
+        raise BadInput("problem.data", f"{path.name}, x {x.shape} and y {y.shape}", "one row of x for each y")
+    columns = {"label": y} | {
+        name: a for name, a in arrays.items() if name not in ("x", "y") and a.shape == y.shape
+    }
+    top = 255.0 if x.dtype == np.uint8 else 1.0
+    if "x_test" in arrays and "y_test" in arrays:
+        return Pool(x, y, arrays["x_test"], arrays["y_test"], top, columns)
+    _, test = hold_out(one(np.arange(len(y))[:, None], y), 0.2, seed)
+    held = np.isin(np.arange(len(y)), test.x[:, 0])
+    return Pool(x[~held], y[~held], x[held], y[held], top, {name: a[~held] for name, a in columns.items()})
+
+
+def some(total: int, wanted: int, seed: int, key: str) -> Any:
+    """The numbers of so many samples, drawn; all of them where 0 are wanted."""
+    if not 0 <= wanted <= total:
+        raise BadInput(key, wanted, f"a number of samples from 1 to {total}, or 0 for all")
+    if wanted in (0, total):
+        return slice(None)
+    return np.sort(np.random.default_rng([seed, SUBSET]).choice(total, wanted, replace=False))
+
+
+def fewer(test: Shards, wanted: int, seed: int) -> Shards:
+    kept = some(len(test.y), wanted, seed, "problem.test")
+    return test if isinstance(kept, slice) else test.keep(kept)
+
+
+# --- the task -----------------------------------------------------------------------------------------------
+
+
+def cross_entropy(answers: Any, labels: Any, reduction: str = "mean") -> Any:
+    from torch.nn import functional
+
+    return functional.cross_entropy(answers, labels, reduction=reduction)
+
+
+def squared(answers: Any, targets: Any, reduction: str = "mean") -> Any:
+    errors = (answers[:, 0] - targets).square()
+    return errors.mean() if reduction == "mean" else errors
+
+
+LOSSES: dict[str, Callable[..., Any]] = {"cross-entropy": cross_entropy, "squared": squared}
+
+
+def look(source: Any, sample: Any, moment: Any) -> Any:
+    """Client k's own samples, as views."""
+    begin, end = source.starts[moment.node], source.starts[moment.node + 1]
+    return True, Shard(source.x[begin:end], source.y[begin:end])
+
+
+def tensors(shards: Shards, loss: str, dtype: Any) -> tuple[Any, Any]:
+    """Bytes stay bytes; everything else in the run's precision. Labels are whole numbers."""
+    import torch
+
+    x = shards.x if shards.x.dtype == np.uint8 else shards.x.astype(dtype)
+    labels = loss == "cross-entropy"
+    if labels and (np.any(shards.y != np.round(shards.y)) or shards.y.min() < 0):
+        raise BadInput(
+            "problem.data", "targets that are not labels", 'labels 0, 1, 2, ... or loss = "squared"'
+        )
+    y = shards.y.astype(np.int64 if labels else dtype)
+    return torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)
+
+
+def deep_task(problem: Deep, train: Shards, test: Shards, top: float, seed: int, dtype: Any) -> Task:
+    """A network, its clients' data, and its score on the test data."""
+    x, y = tensors(train, problem.loss, dtype)
+    test_x, test_y = tensors(test, problem.loss, dtype)
+    count = int(max(train.y.max(), test.y.max())) + 1 if problem.loss == "cross-entropy" else 1
+    module = build(problem.model, tuple(x.shape[1:]), count, problem.widths, seed)
+    network = Network(module, LOSSES[problem.loss], x, top, dtype, problem.model)
+    check_answers(network, x[:2], count, problem.model)
+
+    def score(models: dict[str, Any], round: int) -> dict[str, Any]:
+        if "server" in models:
+            return judged(network, models["server"], test_x, test_y)
+        each = [judged(network, model, test_x, test_y) for model in models["clients"]]
+        mean = {metric: float(np.mean([one[metric] for one in each])) for metric in each[0]}
+        return mean | {f"{metric}.node": np.array([one[metric] for one in each]) for metric in each[0]}
+
+    def inputs(samples: int) -> Iterator[Any]:
+        raise BadInput(
+            "problem.kind", "deep", "a problem for linear models: theory of this algorithm needs its inputs"
+        )
+
+    source = Samples(x, y, train.starts, network)
+    return Task(
+        source, Empty(np.zeros(1)), look, network.size, train.clients, score, inputs, False, train.names
+    )
+
+
+def check_answers(network: Network, x: Any, count: int, name: str) -> None:
+    """Refuse a model that does not fit the data, before anything runs."""
+    import torch
+
+    try:
+        answers = network.answers(network.start(), x)
+    except (RuntimeError, ValueError) as problem:
+        right = f"a module that takes samples of shape {tuple(x.shape[1:])} ({str(problem).splitlines()[0]})"
+        raise BadInput("problem.model", name, right) from problem
+    if tuple(answers.shape) != (len(x), count):
+        right = f"one that gives {count} answers a sample, not shape {tuple(answers.shape[1:])}"
+        raise BadInput("problem.model", name, right)
+    if not torch.isfinite(answers).all():
+        raise BadInput(
+            "problem.model", name, "one whose answers are finite: it returned NaN or infinity at its start"
+        )
+
+
+def judged(network: Network, model: Any, x: Any, y: Any) -> dict[str, float]:
+    """Accuracy and mean loss; the mean squared error where targets are numbers."""
+    answers = network.answers(model, x)
+    loss = float(network.loss(answers, y))
+    if network.loss is squared:
+        return {"mse": loss}
+    return {"accuracy": float((answers.argmax(1) == y).double().mean()), "loss": loss}

@@ -1,0 +1,81 @@
+"""What a model is to an algorithm that trains by steps: a flat vector, and someone who knows its gradient.
+
+A `Learner` belongs to a problem. It never keeps the vector: a node holds it, so that the same code serves
+one device and a table of clients. `rows` are the numbers of the samples of a batch.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from archipel.errors import BadInput
+from archipel.problems.losses import gradient, slope
+
+
+class Learner(Protocol):
+    """The gradient of a model, in the four forms that algorithms ask for."""
+
+    size: int  # parameters of the model
+
+    def start(self) -> Any:
+        """The model everyone starts from."""
+
+    def gradient(self, out: Any, model: Any, data: Any, rows: Any) -> float:
+        """out = the mean gradient over a batch; returns the mean loss where it is at hand, else NaN."""
+
+    def descend(self, model: Any, data: Any, rows: Any, step: float) -> None:
+        """model -= step * mean gradient, in place."""
+
+    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float) -> None:
+        """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most."""
+
+
+class Batch(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Linear:
+    """Linear models, in NumPy alone: the losses of `problems.losses`."""
+
+    def __init__(self, size: int, loss: int, dtype: Any):
+        self.size, self.loss, self.dtype = size, loss, dtype
+
+    def start(self) -> Any:
+        return np.zeros(self.size, self.dtype)
+
+    def gradient(self, out: Any, model: Any, data: Any, rows: Any) -> float:
+        gradient(out, model, Batch(data.x[rows], data.y[rows]), self.loss)
+        return float("nan")
+
+    def descend(self, model: Any, data: Any, rows: Any, step: float) -> None:
+        out = np.zeros_like(model)
+        self.gradient(out, model, data, rows)
+        model -= model.dtype.type(step) * out
+
+    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float) -> None:
+        """An example's gradient is slope(x^T w, y) x, so its norm is known without writing it down."""
+        x, y = data.x[rows], data.y[rows]
+        slopes = np.array([slope(self.loss, answer, target) for answer, target in zip(x @ model, y)], float)
+        norms = np.abs(slopes) * np.sqrt(np.einsum("ij,ij->i", x, x, dtype=float))
+        out[:] = (slopes * clip_factors(norms, bound)) @ x
+
+
+def clip_factors(norms: Any, bound: float) -> Any:
+    """min(1, bound / norm), a hair less against rounding; an example without a norm counts nothing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.minimum(1.0, bound * (1 - 1e-12) / norms)
+    return np.where(np.isfinite(norms), factors, 0.0)
+
+
+def learner_of(task: Any, dtype: Any) -> Any:
+    """The learner of a task: its own, or that of linear models where the data is stored."""
+    if task.streams:
+        raise BadInput("problem.kind", "a stream", "a problem whose clients have their data from the start")
+    own = getattr(task.source, "learner", None)
+    return own if own is not None else Linear(task.size, task.loss, dtype)
+
+
+def sizes_of(task: Any) -> Any:
+    """How many samples each client has."""
+    return np.diff(np.asarray(task.source.starts))

@@ -1,0 +1,246 @@
+"""PyTorch modules as learners: the module's parameters are views of the flat vector that a node holds.
+
+PyTorch is an optional extra and is imported when a network is built, not before.
+"""
+
+import importlib.util
+import inspect
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from archipel.errors import BadInput, Missing, did_you_mean
+from archipel.problems.per_example import check_losses, clipped_sums, layers_of
+
+SMALL = 16  # pixels a side, below which pictures are too small for 5 x 5 windows without a border
+EVALUATED = 500  # samples at a time when a model is scored
+_building = threading.Lock()  # PyTorch's initial weights come from a generator that all threads share
+
+
+def torch_or_sentence() -> Any:
+    """PyTorch, or one sentence that says what to install."""
+    try:
+        import torch
+    except ImportError:
+        raise Missing("Deep models need PyTorch: pip install 'archipel[deep]'.") from None
+    return torch
+
+
+# --- the models that come along -----------------------------------------------------------------------------
+
+
+def cnn(shape: tuple[int, ...], answers: int, widths: tuple[int, ...]) -> Any:
+    """Two convolution layers, each with max-pooling, and two linear ones.
+
+    The shape of the PLDP paper's and of the dissertation's section 5.5, whose widths are (32, 64, 512).
+    """
+    nn = torch_or_sentence().nn
+    if len(shape) != 3 or min(shape[1:]) < 4:
+        raise BadInput(
+            "problem.model",
+            "cnn",
+            f"pictures of 4 x 4 pixels or more, not data of shape {shape}; mlp takes that",
+        )
+    first, second, hidden = checked_widths("cnn", widths or (8, 16, 32), 3)
+    window, border = (5, 0) if min(shape[1:]) >= SMALL else (3, 1)
+    sides = [((side - window + 1 + 2 * border) // 2 - window + 1 + 2 * border) // 2 for side in shape[1:]]
+    return nn.Sequential(
+        nn.Conv2d(shape[0], first, window, padding=border),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(first, second, window, padding=border),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(second * sides[0] * sides[1], hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, answers),
+    )
+
+
+def mlp(shape: tuple[int, ...], answers: int, widths: tuple[int, ...]) -> Any:
+    """Linear layers with ReLU between them; `widths` are those of the hidden ones."""
+    nn = torch_or_sentence().nn
+    hidden = checked_widths("mlp", widths or (32,), len(widths) or 1)
+    sizes = (int(np.prod(shape)), *hidden)
+    layers: list[Any] = [nn.Flatten()]
+    for before, after in itertools.pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], answers))
+
+
+MODELS: dict[str, Callable[..., Any]] = {"cnn": cnn, "mlp": mlp}
+
+
+def checked_widths(model: str, widths: tuple[int, ...], count: int) -> tuple[int, ...]:
+    if len(widths) != count or min(widths) < 1:
+        raise BadInput("problem.widths", widths, f"{count} positive whole numbers for {model}")
+    return widths
+
+
+def from_file(model: str, shape: tuple[int, ...], answers: int) -> Any:
+    """A user's own module, "my_model.py:Net": built from nothing, or from (shape of a sample, answers)."""
+    torch = torch_or_sentence()
+    file, _, name = model.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise BadInput("problem.model", model, "a Python file that exists, as in my_model.py:Net")
+    spec = importlib.util.spec_from_file_location(f"archipel_model_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    code = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(code)
+    build = getattr(code, name, None)
+    if not callable(build):
+        callables = [n for n, thing in vars(code).items() if callable(thing) and not n.startswith("_")]
+        raise BadInput(
+            "problem.model", model, f"a class or function of {path.name}: {did_you_mean(name, callables)}"
+        )
+    needed = [
+        p
+        for p in inspect.signature(build).parameters.values()
+        if p.default is p.empty and p.kind < p.VAR_POSITIONAL
+    ]
+    if len(needed) not in (0, 2):
+        raise BadInput("problem.model", model, "a module built from nothing, or from (shape, answers)")
+    module = build(shape, answers) if needed else build()
+    if not isinstance(module, torch.nn.Module):
+        raise BadInput("problem.model", model, f"a torch.nn.Module, not {type(module).__name__}")
+    return module
+
+
+def build(model: str, shape: tuple[int, ...], answers: int, widths: tuple[int, ...], seed: int) -> Any:
+    """A module by its name or file, with the initial weights of a seed."""
+    torch = torch_or_sentence()
+    with _building, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if ":" in Path(model).name:
+            return from_file(model, shape, answers)
+        name = Path(model).name  # a description's own folder may stand before it
+        if name not in MODELS:
+            raise BadInput("problem.model", model, did_you_mean(name, [*MODELS, "my_model.py:Net"]))
+        return MODELS[name](shape, answers, widths)
+
+
+# --- a module as a learner ----------------------------------------------------------------------------------
+
+
+class Network:
+    """A module and its loss. `model` is always a flat vector, of which the parameters become views.
+
+    `x` may be whole numbers from 0 to `top`; a batch is scaled to 0 .. 1 when it is taken.
+    """
+
+    def __init__(
+        self, module: Any, loss: Callable[..., Any], x: Any, top: float, dtype: Any, name: str = "model"
+    ):
+        torch = torch_or_sentence()
+        self.dtype = torch.from_numpy(np.zeros(1, dtype)).dtype
+        self.module, self.loss, self.top = module.to(self.dtype).eval(), loss, float(top)
+        refuse_hidden_state(module, name)
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        if not self.parameters or len(self.parameters) != len(list(module.parameters())):
+            raise BadInput("problem.model", name, "parameters that all learn (requires_grad)")
+        self.shapes = [p.shape for p in self.parameters]
+        self.sizes = [p.numel() for p in self.parameters]
+        self.size = sum(self.sizes)
+        self.first = torch.cat([p.detach().flatten() for p in self.parameters]).numpy()
+        self.bound = 0
+        with torch.no_grad():
+            self.layered = layers_of(module, self.scaled(x[:2]))
+
+    def start(self) -> Any:
+        """The initial weights, a copy."""
+        return self.first.copy()
+
+    def views(self, vector: Any) -> list[Any]:
+        """A flat vector as tensors of the parameters' shapes, without a copy."""
+        import torch
+
+        parts = torch.from_numpy(vector).split(self.sizes)
+        return [part.view(shape) for part, shape in zip(parts, self.shapes)]
+
+    def bind(self, model: Any) -> None:
+        """Let the parameters be views of this vector."""
+        if model.ctypes.data != self.bound:
+            for parameter, view in zip(self.parameters, self.views(model)):
+                parameter.data = view
+            self.bound = model.ctypes.data
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """No gradients of parameters while the block runs: only those of layers' outputs are wanted."""
+        self.module.requires_grad_(False)
+        try:
+            yield
+        finally:
+            self.module.requires_grad_(True)
+
+    def scaled(self, x: Any) -> Any:
+        x = x.to(self.dtype)
+        return x if self.top == 1 else x.mul_(1 / self.top)
+
+    def batch(self, data: Any, rows: Any) -> tuple[Any, Any]:
+        """The samples of a batch, scaled."""
+        import torch
+
+        rows = torch.from_numpy(rows)
+        return self.scaled(data.x[rows]), data.y[rows]
+
+    def slopes(self, model: Any, data: Any, rows: Any) -> tuple[Any, Any]:
+        """The mean loss of a batch, and its gradient by parameters."""
+        import torch
+
+        self.bind(model)
+        x, y = self.batch(data, rows)
+        loss = self.loss(self.module(x), y)
+        check_losses(loss.detach())
+        return loss.detach(), torch.autograd.grad(loss, self.parameters)
+
+    def gradient(self, out: Any, model: Any, data: Any, rows: Any) -> float:
+        """out = the mean gradient over a batch; returns the mean loss."""
+        loss, slopes = self.slopes(model, data, rows)
+        for view, slope in zip(self.views(out), slopes):
+            view.copy_(slope)
+        return float(loss)
+
+    def descend(self, model: Any, data: Any, rows: Any, step: float) -> None:
+        """model -= step * mean gradient, in place."""
+        import torch
+
+        _, slopes = self.slopes(model, data, rows)
+        with torch.no_grad():
+            torch._foreach_add_(self.parameters, slopes, alpha=-float(step))
+
+    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float) -> None:
+        """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most."""
+        self.bind(model)
+        for view, total in zip(self.views(out), clipped_sums(self, *self.batch(data, rows), bound)):
+            view.copy_(total)
+
+    def answers(self, model: Any, x: Any) -> Any:
+        """The module's answers to many samples."""
+        import torch
+
+        self.bind(np.ascontiguousarray(model))
+        with torch.no_grad():
+            parts = [self.module(self.scaled(x[i : i + EVALUATED])) for i in range(0, len(x), EVALUATED)]
+            return torch.cat(parts)
+
+
+def refuse_hidden_state(module: Any, name: str) -> None:
+    """What a flat vector does not carry, or a seed does not settle, is no part of a model here."""
+    from torch import nn
+
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._NormBase) and layer.track_running_stats:
+            right = f"no {type(layer).__name__}, whose statistics are not parameters; GroupNorm fits"
+            raise BadInput("problem.model", name, right)
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise BadInput(
+                "problem.model", name, "no dropout: it draws from a generator that no seed of ours settles"
+            )

@@ -1,0 +1,178 @@
+"""Each example's own gradient, clipped, summed: what record-level privacy needs and autograd does not give.
+
+Two ways, held equal by a test. *By layers*: where all parameters sit in linear and convolution layers, each
+used once, an example's gradient is a product of what went into the layer and what came back to it; one pass
+back gives both, and the norms of linear layers need no gradient at all (Goodfellow, 2015; Bu et al., ICML
+2023). *By example*: `torch.func`, for any other module.
+"""
+
+from typing import Any
+
+from archipel.errors import BadInput
+
+CHUNK = 256  # examples at a time: what they need stays in the cache
+LARGEST = 64_000_000  # numbers of per-example gradients that are kept at a time
+
+
+def clipped_sums(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
+    """The sum over examples of their clipped gradients, one tensor a parameter."""
+    summed = by_layers if network.layered else by_example
+    chunk = CHUNK if network.layered else max(1, min(CHUNK, LARGEST // network.size))
+    totals = [p.new_zeros(p.shape) for p in network.parameters]
+    for begin in range(0, len(x), chunk):
+        part = slice(begin, begin + chunk)
+        for total, more in zip(totals, summed(network, x[part], y[part], bound)):
+            total.add_(more.reshape(total.shape))
+    return totals
+
+
+def factors(squares: Any, bound: float) -> Any:
+    """min(1, bound / norm), a hair less against rounding; an example without a norm counts nothing."""
+    import torch
+
+    room = 1 - (1e-5 if squares.dtype == torch.float32 else 1e-12)
+    scale = (bound * room / squares.sqrt()).clamp(max=1.0)
+    return torch.where(torch.isfinite(squares), scale, torch.zeros_like(scale))
+
+
+def check_losses(losses: Any) -> None:
+    """A model that returns NaN is no model: say so, at the client where it happens."""
+    import torch
+
+    if not torch.isfinite(losses).all():
+        raise BadInput(
+            "problem.model",
+            "NaN or infinite answers",
+            "finite ones; a smaller step, or a model that is sound",
+        )
+
+
+# --- any module ---------------------------------------------------------------------------------------------
+
+
+def by_example(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
+    """vmap over grad: every example's gradient, written down."""
+    import torch
+    from torch.func import functional_call, grad_and_value, vmap
+
+    def loss(parameters: dict[str, Any], one: Any, label: Any) -> Any:
+        return network.loss(functional_call(network.module, parameters, (one[None],)), label[None])
+
+    parameters = {name: p.detach() for name, p in network.module.named_parameters()}
+    found, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(parameters, x, y)
+    check_losses(losses)
+    gradients = [g.flatten(1) for g in found.values()]
+    scale = factors(sum(g.square().sum(1) for g in gradients), bound)
+    return [scale @ torch.nan_to_num(g, 0.0, 0.0, 0.0) for g in gradients]
+
+
+# --- linear and convolution layers --------------------------------------------------------------------------
+
+
+def layers_of(module: Any, x: Any) -> list[Any]:
+    """The layers in which all parameters sit, if each is linear or a convolution and used once; else none."""
+    from torch import nn
+
+    layers = [m for m in module.modules() if next(m.parameters(recurse=False), None) is not None]
+    owned = [id(p) for m in layers for p in m.parameters(recurse=False)]
+    plain = all(type(m) is nn.Linear or (type(m) is nn.Conv2d and plain_convolution(m)) for m in layers)
+    if not plain or len(set(owned)) != len(owned):
+        return []
+    calls: list[Any] = []
+    hooks = [m.register_forward_hook(lambda m, inputs, out: calls.append(m)) for m in layers]
+    try:
+        module(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return layers if sorted(map(id, calls)) == sorted(map(id, layers)) else []
+
+
+def plain_convolution(layer: Any) -> bool:
+    return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+class Trace:
+    """What goes into each layer, and what comes back to it."""
+
+    def __init__(self, layers: list[Any], start: Any):
+        self.start = start  # a zero that needs a gradient: so that the first layers have one to pass back
+        self.inputs: dict[Any, Any] = {}
+        self.returned: dict[Any, Any] = {}
+        self.hooks = [layer.register_forward_hook(self.keep) for layer in layers]
+
+    def keep(self, layer: Any, inputs: Any, out: Any) -> Any:
+        self.inputs[layer] = inputs[0].detach()
+        if not out.requires_grad:
+            out = out.add_(self.start)
+        out.register_hook(lambda back: self.returned.__setitem__(layer, back))
+        return out
+
+    def remove(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+
+def by_layers(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
+    """One pass forth, and back for the layers' outputs only; then each layer's share of norms and sum."""
+    import torch
+
+    start = x.new_zeros((), requires_grad=True)
+    with network.frozen():
+        trace = Trace(network.layered, start)
+        try:
+            losses = network.loss(network.module(x), y, reduction="none")
+        finally:
+            trace.remove()
+        check_losses(losses)
+        torch.autograd.grad(losses.sum(), start)
+    with torch.no_grad():
+        shares = [share_of(layer, trace.inputs[layer], trace.returned[layer]) for layer in network.layered]
+        squares = sum(squares for squares, _ in shares)
+        if not torch.isfinite(squares).all():
+            return by_example(network, x, y, bound)
+        scale = factors(squares, bound)
+        return [total for _, weighted in shares for total in weighted(scale)]
+
+
+def share_of(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
+    """A layer's squared gradient norm of every example, and how to sum the gradients with weights."""
+    from torch import nn
+
+    if isinstance(layer, nn.Conv2d):
+        back = back.flatten(2)
+        return written_share(layer, back @ windows(layer, into).transpose(1, 2), back.sum(2))
+    if into.dim() == 2:
+        return product_share(layer, into, back)
+    into, back = into.flatten(1, -2), back.flatten(1, -2)
+    return written_share(layer, back.transpose(1, 2) @ into, back.sum(1))
+
+
+def windows(layer: Any, into: Any) -> Any:
+    """The windows that a convolution looks at, as columns: `unfold` by strides, several times faster."""
+    from torch.nn.functional import pad
+
+    high, wide = layer.padding
+    seen = pad(into, (wide, wide, high, high)) if high or wide else into
+    for axis, (size, step, apart) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation)):
+        seen = seen.unfold(2 + axis, (size - 1) * apart + 1, step)[..., ::apart]
+    count = seen.shape[1] * seen.shape[4] * seen.shape[5]
+    return seen.permute(0, 1, 4, 5, 2, 3).reshape(len(into), count, -1)
+
+
+def written_share(layer: Any, weights: Any, biases: Any) -> tuple[Any, Any]:
+    """Where the gradient of an example is a sum over places: written down."""
+    weights = weights.flatten(1)
+    squares = weights.square().sum(1)
+    if layer.bias is None:
+        return squares, lambda scale: [scale @ weights]
+    return squares + biases.square().sum(1), lambda scale: [scale @ weights, scale @ biases]
+
+
+def product_share(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
+    """A linear layer on vectors: the gradient is back into^T, so its norm is the product of theirs."""
+    squares = back.square().sum(1)
+    if layer.bias is None:
+        return squares * into.square().sum(1), lambda scale: [(scale[:, None] * back).T @ into]
+    summed = squares * (1 + into.square().sum(1))
+    return summed, lambda scale: [(scale[:, None] * back).T @ into, scale @ back]
