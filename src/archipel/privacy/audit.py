@@ -112,9 +112,7 @@ def epsilon_by_errors(counts: Counts, risk: float, delta: float) -> Any:
 def _judge(a: Any, b: Any, threshold: Any) -> Counts:
     """Alarms of "score > threshold means B"."""
     a, b = np.sort(a), np.sort(b)
-    return Counts(
-        len(a) - np.searchsorted(a, threshold, "right"), np.searchsorted(b, threshold, "right"), len(a)
-    )
+    return Counts(len(a) - np.searchsorted(a, threshold, "right"), np.searchsorted(b, threshold, "right"), len(a))
 
 
 def _halves(a: Any, b: Any) -> tuple[Any, Any, Any, Any]:
@@ -189,8 +187,6 @@ def fisher_scores(a: Any, b: Any) -> tuple[Any, Any]:
     half = min(len(a), len(b)) // 2
     gap = b[:half].mean(0) - a[:half].mean(0)
     spread = (np.cov(a[:half], rowvar=False) + np.cov(b[:half], rowvar=False)) / 2
-    spread = np.atleast_2d(spread) + 1e-12 * np.eye(a.shape[1]) * max(
-        float(np.trace(np.atleast_2d(spread))), 1e-300
-    )
+    spread = np.atleast_2d(spread) + 1e-12 * np.eye(a.shape[1]) * max(float(np.trace(np.atleast_2d(spread))), 1e-300)
     direction = np.linalg.lstsq(spread, gap, rcond=None)[0]
     return a @ direction, b @ direction

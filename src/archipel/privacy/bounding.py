@@ -110,8 +110,8 @@ def project_ball(model: Any, radius: Any) -> Any:
 def project_l1_ball(model: Any, radius: Any) -> None:
     """The nearest model (in L2) with L1 norm at most `radius`, in place: the set of projected descent.
 
-    Soft-thresholding at the level that meets the radius (Duchi, Shalev-Shwartz, Singer, Chandra, ICML 2008,
-    figure 1). Models are projected, not scaled: projected descent converges to the constrained optimum,
+    Soft-thresholding at the level that meets the radius, which rises as components drop out (Michelot, J.
+    Optim. Theory Appl. 50, 1986). Models are projected, not scaled: projected descent converges to the constrained optimum,
     scaled descent does not.
     """
     norm = norm_l1(model)
@@ -120,16 +120,16 @@ def project_l1_ball(model: Any, radius: Any) -> None:
     if not norm < np.inf or radius == 0:
         model[:] = 0
         return
-    sizes = np.sort(np.abs(model))
-    total, level = 0.0, 0.0
-    for i in range(sizes.shape[0]):
-        size = sizes[sizes.shape[0] - 1 - i]
-        total += size
-        if size * (i + 1) <= total - radius:
-            break
-        level = (total - radius) / (i + 1)
+    level, before = 0.0, -1.0
+    while level > before:
+        before, total, count = level, 0.0, 0
+        for j in range(model.shape[0]):
+            if abs(model[j]) > level:
+                total += abs(np.float64(model[j]))
+                count += 1
+        level = (total - radius) / max(count, 1)
     for j in range(model.shape[0]):
-        model[j] = math.copysign(max(abs(model[j]) - level, 0.0), model[j])
+        model[j] = math.copysign(max(abs(model[j]) - before, 0.0), model[j])
     shrink_to(model, norm_l1(model), radius)  # what rounding left over
 
 

@@ -30,20 +30,14 @@ def _all(key: str, values: Any, good: Callable[[Any], Any], right: str) -> Any:
 
 def gaussian_budget(epsilon: Any, delta: Any) -> Any:
     """mu of all Gaussian releases together that (epsilon, delta) allows, per client."""
-    epsilon = _all(
-        "privacy.epsilon", epsilon, lambda e: (e > 0) & np.isfinite(e), "a positive, finite budget"
-    )
-    delta = _all(
-        "privacy.delta", delta, lambda d: (d > 0) & (d < 1), "a probability strictly between 0 and 1"
-    )
+    epsilon = _all("privacy.epsilon", epsilon, lambda e: (e > 0) & np.isfinite(e), "a positive, finite budget")
+    delta = _all("privacy.delta", delta, lambda d: (d > 0) & (d < 1), "a probability strictly between 0 and 1")
     return mu_of(epsilon, delta)
 
 
 def zcdp_budget(rho: Any) -> Any:
     """mu of all Gaussian releases together that a zCDP total allows: sqrt(2 rho)."""
-    return np.sqrt(
-        2 * _all("privacy.rho", rho, lambda r: (r > 0) & np.isfinite(r), "a positive, finite budget")
-    )
+    return np.sqrt(2 * _all("privacy.rho", rho, lambda r: (r > 0) & np.isfinite(r), "a positive, finite budget"))
 
 
 def growth(releases: Any, zeta: Any = 1.0) -> Any:
@@ -53,16 +47,12 @@ def growth(releases: Any, zeta: Any = 1.0) -> Any:
     >>> round(float(growth(3, 0.5)), 9)
     7.0
     """
-    releases = _all(
-        "releases", releases, lambda t: (t >= 1) & (t == np.floor(t)), "a whole number, at least 1"
-    )
+    releases = _all("releases", releases, lambda t: (t >= 1) & (t == np.floor(t)), "a whole number, at least 1")
     zeta = _all("privacy.zeta", zeta, lambda z: (z > 0) & (z <= 1), "a factor in (0, 1]")
     rate = -np.log(zeta)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         total = np.where(rate == 0, releases, np.expm1(releases * rate) / np.expm1(rate))
-    return _all(
-        "privacy.zeta", total, np.isfinite, "a zeta nearer to 1: the last releases would have no noise left"
-    )
+    return _all("privacy.zeta", total, np.isfinite, "a zeta nearer to 1: the last releases would have no noise left")
 
 
 def multiplier(mu: Any, releases: Any, zeta: Any = 1.0) -> Any:
@@ -83,9 +73,7 @@ def first_sigma(mu: Any, sensitivities: Any, shape: Any) -> Any:
     zCDP of the thesis shape[n] = zeta^(n/2), and sensitivities[n] is (3.12) with its step eta(n).
     """
     shape = _all("privacy.schedule", shape, lambda s: (s > 0) & np.isfinite(s), "positive, finite noise")
-    sizes = _all(
-        "privacy.sensitivity", sensitivities, lambda s: (s >= 0) & np.isfinite(s), "a finite sensitivity"
-    )
+    sizes = _all("privacy.sensitivity", sensitivities, lambda s: (s >= 0) & np.isfinite(s), "a finite sensitivity")
     return np.sqrt(np.sum((sizes / shape) ** 2, -1)) / mu * (1 + SPARE)
 
 
@@ -100,9 +88,7 @@ def laplace_per_release(epsilon: float, delta: float, releases: int) -> float:
     return largest(lambda e: record(Laplace(e)) * releases, epsilon, delta, even)
 
 
-def sampled_mu(
-    epsilon: float, delta: float, releases: int, rate: float, relation: Relation = "add-remove"
-) -> float:
+def sampled_mu(epsilon: float, delta: float, releases: int, rate: float, relation: Relation = "add-remove") -> float:
     """mu = sensitivity / sigma of each of `releases` Gaussian releases of records sampled in secret with this
     rate.
     """
@@ -119,15 +105,27 @@ def largest(
     check_delta(delta)
     if not 0 < epsilon < math.inf:
         raise BadInput("privacy.epsilon", epsilon, "a positive, finite budget")
-    low = high = start
-    while history(high).epsilon(delta).epsilon <= epsilon:
-        low, high = high, high * 2
+
+    def excess(size: float) -> float:
+        """log of cost over budget: nearly a line in the log of the size."""
+        return math.log(max(history(size).epsilon(delta).epsilon, 1e-300) / epsilon)
+
+    low, high, under = start, start, -math.inf
+    while (over := excess(high)) <= 0:
+        low, high, under = high, high * 2, over
     while high / low > 1 + within:
-        middle = math.sqrt(low * high)
-        if history(middle).epsilon(delta).epsilon <= epsilon:
-            low = middle
+        share = -under / (over - under) if math.isfinite(under) else 0.5
+        share = min(max(share, 0.05), 0.95)
+        # a little short of the line's root, so that the answer's side of the bracket closes in
+        middle = low * (high / low) ** share * (1 - within / 3 if share > 0.05 else 1.0)
+        middle = min(max(middle, low * (1 + within / 4)), high / (1 + within / 4))
+        value = excess(middle)
+        if value <= 0:
+            low, under = middle, value
+            if -value < within / 2:
+                break
         else:
-            high = middle
+            high, over = middle, value
     return low
 
 

@@ -113,16 +113,18 @@ def _descend(function: Any, low: Any, high: Any) -> tuple[Any, Any]:
     function(high).
     """
     x = (low + high) / 2
+    open_ = np.ones(x.shape, bool)
     for _ in range(200):
         value, slope = function(x)
-        low, high = np.where(value <= 0, x, low), np.where(value >= 0, x, high)
+        low, high = np.where(open_ & (value <= 0), x, low), np.where(open_ & (value >= 0), x, high)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = x - value / slope
         # aim a hair beyond the root, from alternating sides: so both ends of the bracket close in on it
         aim = step + np.where(value <= 0, 1, -1) * 1e-14 * (1 + np.abs(step))
         inside = (aim > low) & (aim < high)
         x = np.where(inside, aim, (low + high) / 2)
-        if np.all(high - low <= 1e-13 * (1 + np.abs(x))):
+        open_ &= high - low > 1e-13 * (1 + np.abs(x))  # each on its own, whatever stands beside it
+        if not np.any(open_):
             break
     return low, high
 
@@ -165,10 +167,7 @@ def mu_of(epsilon: Any, delta: Any) -> Any:
     shape, (epsilon, delta) = _flat(epsilon, delta)
     target = np.log(delta) + np.log1p(-4 * MARGIN)  # so that epsilon_of, with its own margin, agrees
     z = _tail(delta * (1 - 4 * MARGIN))
-    low = (
-        np.maximum(2 * epsilon / (z + np.sqrt(z**2 + 2 * epsilon) + 1e-300), delta * np.sqrt(2 * np.pi))
-        * 0.999
-    )
+    low = np.maximum(2 * epsilon / (z + np.sqrt(z**2 + 2 * epsilon) + 1e-300), delta * np.sqrt(2 * np.pi)) * 0.999
 
     def rise(x: Any) -> tuple[Any, Any]:
         m = np.exp(x)

@@ -55,9 +55,7 @@ def _parse(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int, str]:
             if last and b"\0" in line:
                 break
             number = len(entries) + 1
-            raise Damaged(
-                f"{path}: line {number} does not fit its checksum. Restore it: a charge may be lost."
-            )
+            raise Damaged(f"{path}: line {number} does not fit its checksum. Restore it: a charge may be lost.")
         entries.append(entry)
         good, check = end + 1, now
     return entries, good, check
@@ -106,9 +104,7 @@ class FileJournal:
         refused.
         """
         if self.broken:
-            raise Damaged(
-                f"{self.path}: an earlier write failed. Open the ledger anew before releasing anything."
-            )
+            raise Damaged(f"{self.path}: an earlier write failed. Open the ledger anew before releasing anything.")
         line, check = _line(entry, self.check)
         self.broken = True  # until we know better
         written = 0
@@ -132,9 +128,7 @@ class FileJournal:
         os.close(self.file)
 
 
-def open_ledger(
-    path: str | os.PathLike[str], node: str, terms: Terms, budget: Budget | None = None
-) -> Ledger:
+def open_ledger(path: str | os.PathLike[str], node: str, terms: Terms, budget: Budget | None = None) -> Ledger:
     """The ledger kept in a file, with everything that was ever charged to it; a new one where there is no
     file.
 
@@ -149,9 +143,7 @@ def open_ledger(
                 if before[key] != now:
                     raise BadInput(f"ledger {key}", now, f'"{before[key]}", as {path} says')
         once = (
-            {a["what"] for before in stated for a in before["assumptions"] if a["how"] == ASSUMED}
-            if charges
-            else set()
+            {a["what"] for before in stated for a in before["assumptions"] if a["how"] == ASSUMED} if charges else set()
         )
         kept = [Assumption(a.what, ASSUMED if a.what in once else a.how) for a in terms.assumptions]
         gone = [Assumption(what, ASSUMED) for what in sorted(once - {a.what for a in kept})]

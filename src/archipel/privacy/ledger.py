@@ -8,13 +8,12 @@ returns.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.privacy.accounting import Conversion, History, check_delta, merged, record
+from archipel.privacy.accounting import Conversion, History, check_delta, from_units, merged, record, to_units
 from archipel.privacy.gaussian import epsilon_of, mu_of
 from archipel.privacy.releases import RELATIONS, Gaussian, Relation, Release, Sampled, as_json, rho_of
 
@@ -53,9 +52,7 @@ class Terms:
         object.__setattr__(self, "assumptions", tuple(Assumption(*a) for a in self.assumptions))
         for what, how in self.assumptions:
             if how not in (ENFORCED, ASSUMED):
-                raise BadInput(
-                    f'privacy assumption "{what}"', how, did_you_mean(str(how), (ENFORCED, ASSUMED))
-                )
+                raise BadInput(f'privacy assumption "{what}"', how, did_you_mean(str(how), (ENFORCED, ASSUMED)))
 
     @property
     def how(self) -> str:
@@ -153,8 +150,8 @@ class Ledger:
     ):
         self.node, self.terms, self.budget, self.journal = str(node), terms, budget, journal
         self.charges: list[Charge] = []
-        self._gaussian_rho = Fraction(0)  # exact, as long as everything is Gaussian
-        self._limit = Fraction(budget.gaussian_rho()) if budget else Fraction(0)
+        self._gaussian_rho = 0  # exact, as long as everything is Gaussian
+        self._limit = to_units(budget.gaussian_rho()) if budget else 0
         self._others = 0
         self._approved: tuple[Release, int] | None = None  # how many more of a release were found to fit
         for charge in charges:
@@ -166,7 +163,7 @@ class Ledger:
         if self.budget is None:
             return True
         if isinstance(release, Gaussian) and not self._others:
-            return self._gaussian_rho + Fraction(rho_of(release)) * times <= self._limit
+            return self._gaussian_rho + to_units(rho_of(release)) * times <= self._limit
         if self._approved and self._approved[0] == release and self._approved[1] >= times:
             return True
         return self._look_ahead(release, times) >= times
@@ -191,8 +188,7 @@ class Ledger:
         """
         if not self.affords(release, times):
             raise Overspent(
-                f"{self.node} has spent its privacy budget: round {moment} would exceed "
-                f"{self.budget}. It stays silent."
+                f"{self.node} has spent its privacy budget: round {moment} would exceed {self.budget}. It stays silent."
             )
         charge = Charge(int(moment), release, int(times))
         if self.journal is not None:
@@ -203,15 +199,13 @@ class Ledger:
         if int(times) != times or times < 1:
             raise BadInput("times", times, "a whole number, at least 1")
         if isinstance(release, Sampled) and release.relation != self.terms.relation:
-            raise BadInput(
-                "privacy.relation", release.relation, f'"{self.terms.relation}", as the ledger says'
-            )
+            raise BadInput("privacy.relation", release.relation, f'"{self.terms.relation}", as the ledger says')
 
     def _enter(self, charge: Charge) -> None:
         self._check(charge.release, charge.times)
         self.charges.append(charge)
         if isinstance(charge.release, Gaussian):
-            self._gaussian_rho += Fraction(rho_of(charge.release)) * charge.times
+            self._gaussian_rho += to_units(rho_of(charge.release)) * charge.times
         else:
             self._others += charge.times
         if self._approved and self._approved[0] == charge.release:
@@ -228,7 +222,7 @@ class Ledger:
 
     def rho(self) -> float:
         """The zCDP total so far."""
-        return float(self._gaussian_rho) if not self._others else self.history().rho()
+        return from_units(self._gaussian_rho) if not self._others else self.history().rho()
 
     def epsilon(self, delta: float) -> Conversion:
         """The (epsilon, delta) so far, and how it was found."""
@@ -245,18 +239,16 @@ class Ledger:
         rounds = sorted({c.round for c in charges})
         most = points if not self._others else min(points, 20)
         kept = (
-            sorted({rounds[int(i)] for i in np.linspace(0, len(rounds) - 1, min(most, len(rounds)))})
-            if rounds
-            else []
+            sorted({rounds[int(i)] for i in np.linspace(0, len(rounds) - 1, min(most, len(rounds)))}) if rounds else []
         )
-        rhos, epsilons, at, total = [], [], 0, Fraction(0)
+        rhos, epsilons, at, total = [], [], 0, 0
         past: dict[Release, int] = {}
         for moment in kept:
             while at < len(charges) and charges[at].round <= moment:
                 past[charges[at].release] = past.get(charges[at].release, 0) + charges[at].times
-                total += Fraction(rho_of(charges[at].release)) * charges[at].times
+                total += to_units(rho_of(charges[at].release)) * charges[at].times
                 at += 1
-            rhos.append(float(total))
+            rhos.append(from_units(total))
             if self._others:
                 epsilons.append(merged(past.items()).epsilon(delta).epsilon)
         if kept and not self._others:

@@ -13,6 +13,7 @@ from archipel.privacy.releases import Gaussian, Laplace, Sampled, rho_of
 
 POINTS = 8_000  # grid points per epsilon that is printed
 MOST_POINTS = 400_000  # where one release is tiny against the total
+SAMPLED_POINTS = 20_000  # of one sampled Gaussian, which dp-accounting computes point by point
 SAFETY = 1e-9  # against rounding in the Fourier transforms
 
 
@@ -23,9 +24,7 @@ def composed(history: Any, interval: float) -> Any:
     total = plds.identity(interval)
     mu = history.mu()
     if mu > 0:
-        total = total.compose(
-            plds.from_gaussian_mechanism(1.0, sensitivity=mu, value_discretization_interval=interval)
-        )
+        total = total.compose(plds.from_gaussian_mechanism(1.0, sensitivity=mu, value_discretization_interval=interval))
     for release, times in history.counts:
         if not isinstance(release, Gaussian):
             one = _single(plds, release, interval)
@@ -48,9 +47,7 @@ def _single(plds: Any, release: Any, interval: float) -> Any:
     kinds = plds.NeighborRel
     # the library's sensitivity is that of adding or removing a record; replacing one moves it twice as far
     kind, size = (
-        (kinds.REPLACE_ONE, release.mu / 2)
-        if relation == "replace-one"
-        else (kinds.ADD_OR_REMOVE_ONE, release.mu)
+        (kinds.REPLACE_ONE, release.mu / 2) if relation == "replace-one" else (kinds.ADD_OR_REMOVE_ONE, release.mu)
     )
     return plds.from_gaussian_mechanism(
         1.0,
@@ -67,8 +64,15 @@ def _smallest(history: Any) -> float:
     return min(sizes, default=math.inf)
 
 
+def _coarsest(history: Any) -> float:
+    """The interval below which a sampled Gaussian takes too long: its losses span about mu^2 + 20 mu."""
+    mus = [r.release.mu for r, _ in history.counts if isinstance(r, Sampled) and isinstance(r.release, Gaussian)]
+    return max((mu * (mu + 20) / SAMPLED_POINTS for mu in mus), default=0.0)
+
+
 def _interval(epsilon: float, history: Any) -> float:
-    return max(min(epsilon / POINTS, _smallest(history) / 10), epsilon / MOST_POINTS, 1e-12)
+    fine = min(epsilon / POINTS, _smallest(history) / 10)
+    return max(fine, epsilon / MOST_POINTS, _coarsest(history), 1e-12)
 
 
 def epsilon_by_pld(history: Any, delta: float, guess: float) -> float:

@@ -86,9 +86,7 @@ class Listed:
 
     def sigma(self, n: Any) -> Any:
         if not (np.all(np.asarray(n) >= 0) and np.all(np.asarray(n) < len(self.scales))):
-            raise BadInput(
-                "privacy.schedule", len(self.scales), f"a scale for every round, also for round {np.max(n)}"
-            )
+            raise BadInput("privacy.schedule", len(self.scales), f"a scale for every round, also for round {np.max(n)}")
         return self.scales[n] if np.ndim(n) == 0 else np.asarray(self.scales)[n]
 
     def table(self, rounds: int) -> Any:

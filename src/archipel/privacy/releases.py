@@ -23,9 +23,7 @@ def _finite(key: str, value: float) -> float:
     except (TypeError, ValueError):
         number = -1.0
     if not 0 <= number <= LARGEST:
-        raise BadInput(
-            key, value, "a finite number, at least 0; without noise or a bound there is nothing to count"
-        )
+        raise BadInput(key, value, "a finite number, at least 0; without noise or a bound there is nothing to count")
     return number
 
 

@@ -1,0 +1,128 @@
+"""Ledgers: nothing overspent, nothing forgotten, and said plainly."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archipel.errors import BadInput
+from archipel.privacy.accounting import EXACT, PLD, merged, record
+from archipel.privacy.ledger import (
+    Assumption,
+    EpsilonBudget,
+    Ledger,
+    Overspent,
+    Terms,
+    ZcdpBudget,
+    ledgers_json,
+)
+from archipel.privacy.releases import Gaussian, Laplace, Sampled, Zcdp, from_json
+
+TERMS = Terms("sample", "add-remove", (Assumption("gradients clipped to 1", "enforced"),))
+gaussians = st.builds(Gaussian, st.floats(0.001, 0.5))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(gaussians, max_size=30), st.floats(0.01, 3), st.booleans())
+def test_a_budget_is_never_overspent(releases, size, in_zcdp):
+    budget = ZcdpBudget(size / 10) if in_zcdp else EpsilonBudget(size, 1e-5)
+    ledger = Ledger("0", TERMS, budget)
+    for n, release in enumerate(releases):
+        before = ledger.history()
+        if ledger.affords(release):
+            ledger.charge(n, release)
+            assert ledger.history() == before + release
+        else:
+            with pytest.raises(Overspent, match="silent"):
+                ledger.charge(n, release)
+            assert ledger.history() == before
+            spent = (before + release).rho() if in_zcdp else (before + release).epsilon(1e-5).epsilon
+            assert spent > size / 10 if in_zcdp else spent > size * (1 - 1e-6)
+    spent = ledger.rho() * 10 if in_zcdp else ledger.epsilon(1e-5).epsilon
+    assert spent <= size * (1 + 1e-11)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), gaussians, st.integers(1, 3)), max_size=20), st.randoms())
+def test_the_order_of_charges_does_not_matter(charges, random):
+    shuffled = charges[:]
+    random.shuffle(shuffled)
+    one, other = Ledger("0", TERMS), Ledger("0", TERMS)
+    for charge in charges:
+        one.charge(*charge)
+    for charge in shuffled:
+        other.charge(*charge)
+    assert one.rho() == other.rho() == one.history().rho() and one.history() == other.history()
+    assert one.over_time(1e-5) == other.over_time(1e-5)
+
+
+def test_a_mixed_ledger_stops_where_the_loss_distribution_says():
+    budget = EpsilonBudget(1.0, 1e-4)
+    ledger = Ledger("0", TERMS, budget)
+    ledger.charge(0, Gaussian(0.1))
+    count = 0
+    while ledger.affords(Laplace(0.05)):
+        ledger.charge(count, Laplace(0.05))
+        count += 1
+    history = record(Gaussian(0.1)) + record(Laplace(0.05)) * count
+    assert ledger.history() == history and ledger.epsilon(1e-4).method == PLD
+    assert history.epsilon(1e-4).epsilon <= 1.0 < (history + Laplace(0.05)).epsilon(1e-4).epsilon
+    assert count > 20  # what adding up pure epsilons would allow
+
+
+def test_over_time_is_the_history_cut_at_each_round():
+    ledger = Ledger("0", TERMS)
+    for n in (0, 0, 3, 7, 20):
+        ledger.charge(n, Gaussian(0.1 + n / 100))
+    curve = ledger.over_time(1e-5)
+    assert curve["round"] == [0, 3, 7, 20]
+    for n, rho, epsilon in zip(*curve.values(), strict=True):
+        past = merged((c.release, c.times) for c in ledger.charges if c.round <= n)
+        assert rho == past.rho() and epsilon == pytest.approx(past.epsilon(1e-5).epsilon, rel=1e-9)
+    assert ledger.over_time(1e-5, points=2)["round"] == [0, 20]
+    ledger.charge(21, Laplace(0.1))
+    assert ledger.over_time(1e-5)["epsilon"][-1] == ledger.epsilon(1e-5).epsilon
+    assert Ledger("1", TERMS).over_time(1e-5) == {"round": [], "rho": [], "epsilon": []}
+
+
+def test_json_says_unit_relation_and_what_is_assumed():
+    assumed = Terms(
+        "client", "replace-one", (*TERMS.assumptions, Assumption("features bounded by 1", "assumed"))
+    )
+    first, second = Ledger("a", TERMS, ZcdpBudget(1.0)), Ledger("b", assumed)
+    first.charge(0, Gaussian(0.5))
+    second.charge(4, Sampled(0.5, Gaussian(0.2), "replace-one"), times=3)
+    whole = json.loads(json.dumps(ledgers_json([first, second], 1e-5)))
+    a, b = whole["nodes"]
+    assert a["guarantee"] == "enforced" and b["guarantee"] == whole["guarantee"] == "assumed"
+    assert (b["unit"], b["relation"], b["releases"]) == ("client", "replace-one", 3)
+    assert a["budget"] == {"rho": 1.0} and b["budget"] is None and a["spent"]["method"] == EXACT
+    for plain, ledger in ((a, first), (b, second)):
+        counts = [(dict(entry), entry["times"]) for entry in plain["history"]]
+        again = merged((from_json({k: v for k, v in e.items() if k != "times"}), t) for e, t in counts)
+        assert again == ledger.history() and plain["spent"]["rho"] == again.rho()
+    assert whole["worst"]["epsilon"] == max(a["spent"]["epsilon"], b["spent"]["epsilon"])
+    assert "one client replaced" in second.sentence(1e-5) and second.sentence(1e-5).endswith("assumed")
+    assert "one sample added or removed" in first.sentence(1e-5) and first.sentence(1e-5).endswith("enforced")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: EpsilonBudget(-1.0, 1e-5),
+        lambda: EpsilonBudget(1.0, 0.0),
+        lambda: EpsilonBudget(1.0, 1.0),
+        lambda: ZcdpBudget(-0.1),
+        lambda: ZcdpBudget(float("inf")),
+        lambda: Terms("household", "replace-one"),
+        lambda: Terms("sample", "swap"),
+        lambda: Terms("sample", "replace-one", (Assumption("bounded", "hoped"),)),
+        lambda: Ledger("0", TERMS).charge(0, Sampled(0.5, Gaussian(1.0), "replace-one")),
+        lambda: Ledger("0", TERMS).charge(0, Gaussian(1.0), times=0),
+        lambda: Ledger("0", TERMS).charge(0, Zcdp(float("inf"))),
+    ],
+)
+def test_wrong_terms_are_refused(wrong):
+    with pytest.raises(BadInput, match="expected"):
+        wrong()
