@@ -130,16 +130,14 @@ def test_windows_agree_with_an_obvious_loop(nodes, period, window, data):
         assert found[0] == expected[0]
 
 
-@pytest.mark.parametrize(
-    ("length", "chord", "expected"), [(6, None, 6), (6, (0, 3), 2), (6, (0, 2), 1), (5, None, 5)]
-)
+@pytest.mark.parametrize(("length", "chord", "expected"), [(6, None, 6), (6, (0, 3), 2), (6, (0, 2), 1), (5, None, 5)])
 def test_period_is_the_common_divisor_of_round_trips(length, chord, expected):
     pairs = [((k + 1) % length, k) for k in range(length)] + ([(chord[1], chord[0])] if chord else [])
     links = links_of(length, pairs)
     assert conn.period(links) == expected
-    assert (
-        mixing_rate(links._replace(weights=1 / np.bincount(links.senders)[links.senders])) > 1 - 1e-9
-    ) == (expected > 1)
+    assert (mixing_rate(links._replace(weights=1 / np.bincount(links.senders)[links.senders])) > 1 - 1e-9) == (
+        expected > 1
+    )
 
 
 # --- random graphs ------------------------------------------------------------------------------------------
@@ -240,9 +238,7 @@ def test_ten_thousand_nodes_take_well_under_a_second():
 @given(st.integers(1, 40))
 def test_fixed_shapes(clients):
     ring = edge_set(Peers("ring").build(clients, 0).links())
-    expected = {((k + 1) % clients, k) for k in range(clients)} | {
-        (k, (k + 1) % clients) for k in range(clients)
-    }
+    expected = {((k + 1) % clients, k) for k in range(clients)} | {(k, (k + 1) % clients) for k in range(clients)}
     assert ring == {(a, b) for a, b in expected if a != b}
     everyone = edge_set(Peers("complete").build(clients, 0).links())
     assert everyone == {(a, b) for a, b in product(range(clients), repeat=2) if a != b}

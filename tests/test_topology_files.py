@@ -62,9 +62,7 @@ def test_digraph_weights_as_written(csv):
     expected = np.array([[0.2, 0.2, 0.8], [0.5, 0.4, 0.1], [0.3, 0.4, 0.1]])  # dissertation 2.4
     assert (matrix(graph.links()) == expected).all()
     even = Digraph(edges=csv("source,target 0,1 1,2 2,0 0,2")).build(3, 0).links()
-    assert matrix(even) == pytest.approx(
-        np.array([[1 / 3, 0, 1 / 2], [1 / 3, 1 / 2, 0], [1 / 3, 1 / 2, 1 / 2]])
-    )
+    assert matrix(even) == pytest.approx(np.array([[1 / 3, 0, 1 / 2], [1 / 3, 1 / 2, 0], [1 / 3, 1 / 2, 1 / 2]]))
 
 
 def test_receivers_may_be_what_sums_to_one(csv):

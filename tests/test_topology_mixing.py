@@ -123,9 +123,7 @@ def test_random_graphs_are_drawn_anew_in_each_phase():
 
 def test_a_sequence_must_be_connected_within_its_window():
     fading = Digraph("ring", phases=4, fade=0.5)
-    with pytest.raises(
-        BadInput, match=r"topology.window = 1: expected rounds within which everyone reaches everyone"
-    ):
+    with pytest.raises(BadInput, match=r"topology.window = 1: expected rounds within which everyone reaches everyone"):
         fading.build(10, 0)
     assert len(Digraph("ring", phases=4, fade=0.5, force=True).build(10, 0).across) == 4
     for window in range(2, 40):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def pao_fed(clients: int) -> dict[str, float]:
     few = max(1, min(100, 200_000 // clients))
     for _ in range(REPEATS):
         before = engine.updates
-        seconds = timed(lambda n=n: engine.advance(n, n + rounds))
+        seconds = timed(partial(engine.advance, n, n + rounds))
         best = max(best, (engine.updates - before) / seconds)
         kernel = max(kernel, rounds * clients / timed(lambda: bare(rounds)))
         n += rounds
@@ -146,9 +147,7 @@ class NumpyRendition:
         fresh = np.flatnonzero(self.draw.random(clients, np.float32) < law[:, 4] / self.source.when[0])
         mine, past = law[fresh], self.past[fresh]
         u = mine[:, 1] + mine[:, 2] * self.draw.standard_normal(len(fresh), np.float32)
-        past = np.concatenate(
-            [(mine[:, 0] * past[:, 0] + np.sqrt(1 - mine[:, 0] ** 2) * u)[:, None], past[:, :-1]], 1
-        )
+        past = np.concatenate([(mine[:, 0] * past[:, 0] + np.sqrt(1 - mine[:, 0] ** 2) * u)[:, None], past[:, :-1]], 1)
         self.past[fresh] = past
         target = np.sqrt(past[:, 0] ** 2 + np.sin(np.pi * past[:, 3]) ** 2)
         target += (0.8 - 0.5 * np.exp(-(past[:, 1] ** 2))) * past[:, 4]

@@ -5,7 +5,8 @@ in plain Python draw the same numbers.
 """
 
 import math
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 MASK = 0xFFFFFFFFFFFFFFFF
 GOLDEN = 0x9E3779B97F4A7C15

@@ -95,7 +95,7 @@ class Delay:
                 raise BadInput("environment.delay.step", self.step, "a number of rounds of at least 1")
             return self.delta ** np.ceil(ages / self.step)
         if self.kind == "fixed":
-            if not 0 <= self.rounds:
+            if not self.rounds >= 0:
                 raise BadInput("environment.delay.rounds", self.rounds, "a number of rounds, 0 or more")
             return (ages <= self.rounds).astype(float)
         if self.kind == "file":

@@ -1,7 +1,8 @@
 """Errors that are sentences for the person who caused them."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, Iterable
+from typing import Any
 
 
 class BadInput(ValueError):

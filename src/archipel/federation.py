@@ -1,10 +1,10 @@
 """A federation: problem, topology, environment, algorithm and privacy, in one description.
 
-    >>> from archipel import Federation, PaoFed, Synthetic
-    >>> federation = Federation(Synthetic(clients=8, features=20), PaoFed(step=0.2), rounds=50, every=25)
-    >>> result = federation.run()
-    >>> [round for round, _ in result.curve("mse")]
-    [0, 25, 50]
+>>> from archipel import Federation, PaoFed, Synthetic
+>>> federation = Federation(Synthetic(clients=8, features=20), PaoFed(step=0.2), rounds=50, every=25)
+>>> result = federation.run()
+>>> [round for round, _ in result.curve("mse")]
+[0, 25, 50]
 """
 
 from dataclasses import dataclass, field, replace

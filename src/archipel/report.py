@@ -113,7 +113,9 @@ def pyplot() -> Any:
 def drawn(figure: Any) -> str:
     """A figure as SVG text."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    figure.savefig(
+        buffer, format="svg", bbox_inches="tight", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    )
     pyplot().close(figure)
     text = buffer.getvalue()
     return text[text.index("<svg") :]

@@ -55,7 +55,8 @@ class Result:
             writer.writerows((s, n, m, repr(v), k) for s, n, m, v, k in self.rows)
         names = self.models[0] if self.models else {}
         stacked = {name: np.stack([models[name] for models in self.models]) for name in names}
-        np.savez(folder / "models.npz", **{n: a[0] if len(a) == 1 else a for n, a in stacked.items()})
+        arrays: Any = {name: a[0] if len(a) == 1 else a for name, a in stacked.items()}
+        np.savez(folder / "models.npz", **arrays)
         (folder / "ledger.json").write_text(json.dumps(self.ledger(), indent=1) + "\n", encoding="utf-8")
         (folder / "federation.toml").write_text(self.description, encoding="utf-8")
         write_report(self, folder / "report.html")

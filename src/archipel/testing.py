@@ -1,8 +1,8 @@
 """Checks that every algorithm passes, ours and yours: `check_algorithm(federation)` raises where one fails.
 
-    >>> from archipel import Federation, PaoFed, Synthetic
-    >>> from archipel.testing import check_algorithm
-    >>> check_algorithm(Federation(Synthetic(clients=6, features=8, test=20), PaoFed(step=0.2), rounds=12))
+>>> from archipel import Federation, PaoFed, Synthetic
+>>> from archipel.testing import check_algorithm
+>>> check_algorithm(Federation(Synthetic(clients=6, features=8, test=20), PaoFed(step=0.2), rounds=12))
 """
 
 from typing import Any

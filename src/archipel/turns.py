@@ -16,7 +16,8 @@ All node functions are plain functions of one node (`archipel.node.kernel`):
     take(me, said, settings, moment)      -> None
 """
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 class Turn(NamedTuple):

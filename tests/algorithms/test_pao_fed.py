@@ -25,7 +25,9 @@ def test_sharing_everything_without_delays_is_online_fedsgd():
 
 def test_whole_models_make_coordination_and_looking_ahead_meaningless():
     models = [
-        server_of(Federation(STREAM, PaoFed(variant=v, portion=16, decay=1.0), environment=ROUGH, rounds=60, engine="serial"))
+        server_of(
+            Federation(STREAM, PaoFed(variant=v, portion=16, decay=1.0), environment=ROUGH, rounds=60, engine="serial")
+        )
         for v in ("C0", "C1", "U1", "U2")
     ]
     for other in models[1:]:
@@ -76,7 +78,9 @@ def obvious_run(federation):
             clients[k] = model + settings.step * error * sample.features
             if there:
                 late = delay(stage.weather, moment)
-                flying.append((n + late if late >= 0 else -1, late, selection(k, n + settings.ahead), clients[k].copy()))
+                flying.append(
+                    (n + late if late >= 0 else -1, late, selection(k, n + settings.ahead), clients[k].copy())
+                )
         change, seen = np.zeros(size), np.zeros(size)
         for age in range(len(settings.weights)):
             heard = [(chosen, model) for arrival, late, chosen, model in flying if arrival == n and late == age]

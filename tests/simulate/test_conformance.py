@@ -10,7 +10,9 @@ ROUGH = Environment(availability=(0.6, 0.3, 0.1, 1.0), stride=2, delay=Delay(del
 
 TABLE = {
     "pao-fed-c2": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=60),
-    "pao-fed-u1-random": Federation(STREAM, PaoFed(variant="U1", order="random", limit=4), environment=ROUGH, rounds=60),
+    "pao-fed-u1-random": Federation(
+        STREAM, PaoFed(variant="U1", order="random", limit=4), environment=ROUGH, rounds=60
+    ),
     "pao-fed-full-download": Federation(STREAM, PaoFed(download="full", ignore=5), environment=ROUGH, rounds=40),
     "pso-fed": Federation(STREAM, PaoFed(asked=0.4, portion=7, autonomous=False), environment=ROUGH, rounds=40),
     "pao-fed-float64": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=60, precision="float64"),

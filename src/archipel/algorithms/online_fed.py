@@ -99,7 +99,10 @@ class OnlineFed:
         size, dtype = scene.task.size, scene.dtype
         model = Model(np.zeros(size, dtype))
         return Plan(
-            {"client": Client(np.zeros((scene.task.clients, size), dtype)), "server": Server(np.zeros((1, size), dtype))},
+            {
+                "client": Client(np.zeros((scene.task.clients, size), dtype)),
+                "server": Server(np.zeros((1, size), dtype)),
+            },
             (
                 Tell("server", "client", tell, take, model),
                 Turn("client", "server", act, hear, merge, model, Inbox(np.zeros(size, dtype), np.zeros(1, dtype))),

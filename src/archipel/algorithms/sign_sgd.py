@@ -103,7 +103,10 @@ class SignSgd:
         signs = Signs(np.zeros((size + 7) // 8, np.uint8))
         inbox = Inbox(np.zeros(size, dtype), np.zeros(1, dtype))
         return Plan(
-            {"client": Client(np.zeros((scene.task.clients, size), dtype)), "server": Server(np.zeros((1, size), dtype))},
+            {
+                "client": Client(np.zeros((scene.task.clients, size), dtype)),
+                "server": Server(np.zeros((1, size), dtype)),
+            },
             (
                 Tell("server", "client", tell, take, Model(np.zeros(size, dtype))),
                 Turn("client", "server", act, hear, merge, signs, inbox),

@@ -49,9 +49,7 @@ def stored_task(shards: Shards, score: Score, dtype: Any = np.float64) -> Task:
         for k in range(min(shards.clients, REHEARSED)):
             yield x[shards.starts[k] : shards.starts[k + 1]][:samples]
 
-    return Task(
-        source, Empty(np.zeros(1)), shard_of, x.shape[1], shards.clients, score, inputs, False, shards.names
-    )
+    return Task(source, Empty(np.zeros(1)), shard_of, x.shape[1], shards.clients, score, inputs, False, shards.names)
 
 
 class Tape(NamedTuple):

@@ -1,7 +1,7 @@
 """A problem, ready to run: what engines and algorithms need to know of it."""
 
-from collections.abc import Iterator
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 
 class Task(NamedTuple):

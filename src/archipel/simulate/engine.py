@@ -20,8 +20,11 @@ _compiling = threading.Lock()
 class Engine(Protocol):
     """Plays rounds and counts what was done."""
 
-    updates: int
-    messages: list[int]
+    @property
+    def updates(self) -> int: ...
+
+    @property
+    def messages(self) -> list[int]: ...
 
     def advance(self, first: int, last: int) -> None: ...
 

@@ -116,7 +116,7 @@ def looking(observe: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
     """The round begins: who works, has something to learn from, and can talk."""
     kind = f"parallel {parallel}"
 
-    def run(n, seed, source, samples, climate, fresh, present):  # type: ignore[no-untyped-def]
+    def run(n, seed, source, samples, climate, fresh, present):
         _ = kind
         for k in prange(fresh.shape[0]):
             weather, streams = lent(climate), lent(source)
@@ -133,7 +133,7 @@ def data_act(turn: Turn, see: Callable[..., Any], parallel: bool) -> Callable[..
     """Nodes with data act on it."""
     act, kind = turn.act, f"parallel {parallel}"
 
-    def run(n, seed, table, source, samples, outbox, lates, fan_out, numbers, climate, fresh, present):  # type: ignore[no-untyped-def]
+    def run(n, seed, table, source, samples, outbox, lates, fan_out, numbers, climate, fresh, present):
         _ = kind
         for k in prange(lates.shape[0]):
             lates[k] = SILENT
@@ -152,7 +152,7 @@ def plain_act(turn: Turn, parallel: bool) -> Callable[..., Any]:
     """Nodes without data act; they are always there."""
     act, kind = turn.act, f"parallel {parallel}"
 
-    def run(n, seed, table, nothing, outbox, lates, fan_out, numbers):  # type: ignore[no-untyped-def]
+    def run(n, seed, table, nothing, outbox, lates, fan_out, numbers):
         _ = kind
         for k in prange(lates.shape[0]):
             now = Moment(k, n, key_of(seed, k + SERVER_KEYS, n), -1, fan_out[k], True, 1.0)
@@ -166,7 +166,7 @@ def merging(turn: Turn, parallel: bool) -> Callable[..., Any]:
     """Receivers hear what was said to them, in the order of their links, and merge it."""
     hear, merge, kind = turn.hear, turn.merge, f"parallel {parallel}"
 
-    def run(n, seed, offset, table, inboxes, outbox, lates, starts, senders, weights, kept, numbers, there):  # type: ignore[no-untyped-def]
+    def run(n, seed, offset, table, inboxes, outbox, lates, starts, senders, weights, kept, numbers, there):
         _ = kind
         nodes = there.shape[0]
         slots = inboxes[0].shape[0] // nodes
@@ -201,7 +201,7 @@ def telling(turn: Tell, parallel: bool) -> Callable[..., Any]:
     """Each receiver that is there takes what its one sender has for it."""
     tell, take, kind = turn.tell, turn.take, f"parallel {parallel}"
 
-    def run(n, seed, tellers, takers, words, starts, senders, fan_out, numbers, there):  # type: ignore[no-untyped-def]
+    def run(n, seed, tellers, takers, words, starts, senders, fan_out, numbers, there):
         _ = kind
         counts = np.zeros(there.shape[0], np.int64)
         for k in prange(there.shape[0]):

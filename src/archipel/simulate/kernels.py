@@ -12,7 +12,7 @@ def bare_driver(parallel: bool) -> Callable[..., Any]:
     """Features, dot and update of every client, nothing else."""
     kind = f"parallel {parallel}"
 
-    def run(rounds, models, x, y, scratch, directions, phases, scale, step):  # type: ignore[no-untyped-def]
+    def run(rounds, models, x, y, scratch, directions, phases, scale, step):
         _ = kind
         clients, blocks = models.shape[0], scratch.shape[0]
         block = (clients + blocks - 1) // blocks

@@ -24,7 +24,9 @@ class PlainEngine:
         self.updates = 0
         self.messages = [0] * len(stage.plan.turns)
         self.inboxes = [
-            tabled(tabled(turn.inbox, stage.count(turn.receiver)), stage.plan.late + 1) if isinstance(turn, Turn) else None
+            tabled(tabled(turn.inbox, stage.count(turn.receiver)), stage.plan.late + 1)
+            if isinstance(turn, Turn)
+            else None
             for turn in stage.plan.turns
         ]
 
@@ -91,7 +93,11 @@ class PlainEngine:
             word = tabled_one(turn.word)
             with at(n, turn.sender, k):
                 spoke = turn.act(
-                    row(plan.tables[turn.sender], k), self.data[k] if has_data else stage.nothing, word, plan.settings, moment
+                    row(plan.tables[turn.sender], k),
+                    self.data[k] if has_data else stage.nothing,
+                    word,
+                    plan.settings,
+                    moment,
                 )
             self.updates += has_data
             if spoke and moment.present:

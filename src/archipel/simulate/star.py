@@ -69,15 +69,33 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
     kind = "parallel" if parallel else "serial"
 
     def advance(
-        first, last, seed, all_clients, servers, source, samples, asked, outbox, lates, inboxes, numbers, climate, counts
-    ):  # type: ignore[no-untyped-def]
+        first,
+        last,
+        seed,
+        all_clients,
+        servers,
+        source,
+        samples,
+        asked,
+        outbox,
+        lates,
+        inboxes,
+        numbers,
+        climate,
+        counts,
+    ):
         _ = kind
         nodes, blocks, slots = lates.shape[0], samples[0].shape[0], inboxes[0].shape[0]
         block = (nodes + blocks - 1) // blocks  # how many never changes a result: blocks share nothing
         for n in range(first, last):
             for b in prange(blocks):
                 # Only arguments can cross into a prange, so what is lent is lent in here.
-                clients, server, streams, messages = lent(all_clients), row(lent(servers), 0), lent(source), lent(outbox)
+                clients, server, streams, messages = (
+                    lent(all_clients),
+                    row(lent(servers), 0),
+                    lent(source),
+                    lent(outbox),
+                )
                 settings, weather = lent(numbers), lent(climate)
                 scratch, question = row(lent(samples), b), row(lent(asked), b)
                 updates, told, said = 0, 0, 0
@@ -111,7 +129,12 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
                     counts[0, ARRIVED] += 1
                     hear(row(boxes, (n + lates[k]) % slots), row(words, k), steering, Edge(k, 1.0, lates[k], n))
             arrived = row(boxes, n % slots)
-            merge(row(lent(servers), 0), arrived, steering, Moment(0, n, key_of(seed, SERVER_KEYS, n), -1, nodes, True, 1.0))
+            merge(
+                row(lent(servers), 0),
+                arrived,
+                steering,
+                Moment(0, n, key_of(seed, SERVER_KEYS, n), -1, nodes, True, 1.0),
+            )
             clear(arrived)
 
     return build(advance, parallel)

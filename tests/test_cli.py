@@ -1,0 +1,98 @@
+"""The command line and the files it leaves."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from archipel import Federation
+
+DESCRIPTION = """
+rounds = 60
+every = 20
+[problem]
+kind = "synthetic"
+clients = 12
+features = 16
+test = 20
+[algorithm]
+kind = "pao-fed"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "federation.toml").write_text(DESCRIPTION)
+    return tmp_path
+
+
+def archipel(*arguments, cwd):
+    command = [sys.executable, "-m", "archipel", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=True)
+
+
+def test_a_run_leaves_files_that_other_tools_open(folder):
+    archipel("run", "federation.toml", "--out", "out", "--seeds", "2", cwd=folder)
+    with (folder / "out/metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["seed", "round", "metric", "value", "node"]
+    assert {row["seed"] for row in rows} == {"1", "2"}
+    assert sorted({int(row["round"]) for row in rows}) == [0, 20, 40, 60]
+    with np.load(folder / "out/models.npz") as models:
+        assert models["server"].shape == (2, 16)
+        assert models["clients"].shape == (2, 12, 16)
+    assert json.loads((folder / "out/ledger.json").read_text())["private"] is False
+    assert Federation.load(folder / "out/federation.toml").rounds == 60
+    report = (folder / "out/report.html").read_text()
+    assert "<svg" in report and "final mse" in report
+    assert 'src="http' not in report and 'href="http' not in report  # it needs nothing from outside
+
+
+def test_the_same_from_python_gives_the_same_numbers(folder):
+    archipel("run", "federation.toml", "--out", "out", "--rounds", "40", cwd=folder)
+    result = Federation.load(folder / "federation.toml", rounds=40).run()
+    with np.load(folder / "out/models.npz") as models:
+        assert np.array_equal(models["server"], result.models[0]["server"])
+
+
+def test_comparing_writes_one_report(folder):
+    (folder / "other.toml").write_text(DESCRIPTION.replace("pao-fed", "online-fed"))
+    archipel("compare", "federation.toml", "other.toml", "--out", "both", cwd=folder)
+    report = (folder / "both/report.html").read_text()
+    assert "federation" in report and "other" in report and "theorem 2 (34)" in report
+
+
+def test_a_recorded_schedule_can_be_replayed(folder):
+    archipel("run", "federation.toml", "--out", "out", "--record", "schedule.npz", cwd=folder)
+    (folder / "again.toml").write_text(DESCRIPTION + '[environment]\nreplay = "schedule.npz"\n')
+    archipel("run", "again.toml", "--out", "again", cwd=folder)
+    with np.load(folder / "out/models.npz") as a, np.load(folder / "again/models.npz") as b:
+        assert np.array_equal(a["server"], b["server"])
+
+
+@pytest.mark.parametrize("what", ["algorithms", "problems", "topologies", "figures", "datasets"])
+def test_lists_are_not_empty(folder, what):
+    assert len(archipel("list", what, cwd=folder).stdout.splitlines()) >= 3
+
+
+def test_ctrl_c_leaves_what_was_done_so_far(folder):
+    (folder / "long.toml").write_text(DESCRIPTION.replace("rounds = 60", "rounds = 100000000"))
+    command = [sys.executable, "-m", "archipel", "run", "long.toml", "--out", "out"]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        time.sleep(12)
+        os.kill(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    with (folder / "out/metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["round"] for row in rows}) > 2
+    assert "Stopped before the end" in (folder / "out/report.html").read_text()
