@@ -1,7 +1,7 @@
 """Random draws keyed by (seed, node, round, purpose): a counter hash, so that order never changes a result.
 
-SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) as a hash of a counter. No state is kept: one thread, two threads, or node by node
-in plain Python draw the same numbers.
+SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) as a hash of a counter. No state is kept: one thread, two threads, or
+node by node in plain Python draw the same numbers.
 """
 
 import math

@@ -4,23 +4,26 @@ import html
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from archipel.results import Result
+if TYPE_CHECKING:
+    from archipel.results import Result
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2530; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; } td, th { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #dde3ea; }
-td:first-child, th:first-child { text-align: left; } pre { background: #f4f6f8; padding: 1rem; overflow-x: auto; font-size: 13px; }
+table { border-collapse: collapse; }
+td, th { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #dde3ea; }
+td:first-child, th:first-child { text-align: left; }
+pre { background: #f4f6f8; padding: 1rem; overflow-x: auto; font-size: 13px; }
 svg { max-width: 100%; height: auto; } .note { color: #5a6675; }
 """
 SHOWN_NODES = 12  # curves of single nodes in a picture; more would hide each other
 
 
-def write_report(result: Result, path: Path) -> None:
+def write_report(result: "Result", path: Path) -> None:
     """The report of one federation."""
     parts = [table(["quantity", "value"], summary(result).items())]
     if result.interrupted:
@@ -31,7 +34,7 @@ def write_report(result: Result, path: Path) -> None:
     path.write_text(page("Archipel: a federation", parts), encoding="utf-8")
 
 
-def write_comparison(results: Mapping[str, Result], path: Path) -> None:
+def write_comparison(results: "Mapping[str, Result]", path: Path) -> None:
     """The report of several federations side by side."""
     first = next(iter(results.values()))
     rows = {name: summary(result) for name, result in results.items()}
@@ -46,7 +49,7 @@ def write_comparison(results: Mapping[str, Result], path: Path) -> None:
     path.write_text(page("Archipel: a comparison", parts), encoding="utf-8")
 
 
-def summary(result: Result) -> dict[str, str]:
+def summary(result: "Result") -> dict[str, str]:
     """The numbers a reader looks for first."""
     lines: dict[str, str] = {}
     for metric in scores(result):
@@ -67,7 +70,7 @@ def summary(result: Result) -> dict[str, str]:
     return lines
 
 
-def scores(result: Result) -> list[str]:
+def scores(result: "Result") -> list[str]:
     """The metrics that say how good the models are, of the whole federation."""
     counted = ("parameters.", "bytes.", "updates")
     return [name for name in result.metrics() if not name.startswith(counted) and not name.endswith(".node")]

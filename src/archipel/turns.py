@@ -1,11 +1,12 @@
 """An algorithm is the turns that nodes take along the edges.
 
 In a `Turn` every node of the sending role acts (learns from its data and says one thing to all its receivers); every
-receiver hears each message, which is a fold into an inbox, and merges what it heard. `hear` never looks at the receiver's state:
-so a late message is folded at once, into the inbox of the round in which it arrives, and nothing in flight is kept.
+receiver hears each message, which is a fold into an inbox, and merges what it heard. `hear` never looks at the
+receiver's state: so a late message is folded at once, into the inbox of the round in which it arrives, and nothing in
+flight is kept.
 
-In a `Tell` a node says something else to each receiver, and does not change by it; a receiver has one sender, so what it is told
-is its inbox.
+In a `Tell` a node says something else to each receiver, and does not change by it; a receiver has one sender, so what
+it is told is its inbox.
 
 All node functions are plain functions of one node (`archipel.node.kernel`):
 

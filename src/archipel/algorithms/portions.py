@@ -1,7 +1,7 @@
 """Partial sharing: which part of the model crosses the link.
 
-A portion is `size` neighbouring parameters from a start on; it wraps around the end of the model. Selection matrices of the
-article, diag(M_{k,n}), are exactly that: (7) shifts the start by the portion's size each round.
+A portion is `size` neighbouring parameters from a start on; it wraps around the end of the model. The article's
+selection matrices, diag(M_{k,n}), are exactly that: (7) shifts the start by the portion's size each round.
 """
 
 from typing import Any, NamedTuple

@@ -1,7 +1,8 @@
 """Problems made of measured data: a user's own files, CalCOFI, Beijing air.
 
-An algorithm that learns online sees the samples one by one, in their order (`shown = "stream"`); one that learns from what is
-stored has them all from the start (`shown = "stored"`). With `features` > 0 the inputs pass through random Fourier features.
+An algorithm that learns online sees the samples one by one, in their order (`shown = "stream"`); one that learns
+from what is stored has them all from the start (`shown = "stored"`). With `features` > 0 the inputs pass through
+random Fourier features.
 """
 
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ def score_of(loss: int, x: Any, y: Any) -> Score:
 class Files:
     """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
 
-    `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is held out
-    (its last ones, when `hold` is "last"), or a pattern of other files.
+    `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is
+    held out (its last ones, when `hold` is "last"), or a pattern of other files.
     """
 
     data: str

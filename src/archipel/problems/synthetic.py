@@ -44,7 +44,10 @@ def advance(past: Any, law: Any, innovation: Any) -> None:
 
 @kernel
 def target(past: Any, function: Any) -> Any:
-    """(39) without its noise: sqrt(x1^2 + sin^2(pi x4)) + (0.8 - 0.5 exp(-x2^2)) x3, x = [x_n, x_{n-1}, x_{n-4}, x_{n-3}]."""
+    """(39) without its noise, for x = [x_n, x_{n-1}, x_{n-4}, x_{n-3}].
+
+    sqrt(x1^2 + sin^2(pi x4)) + (0.8 - 0.5 exp(-x2^2)) x3
+    """
     wave = math.sin(math.pi * past[3])
     slope = function[1] - function[2] * math.exp(-past[1] * past[1])
     return function[0] * math.sqrt(past[0] * past[0] + wave * wave) + slope * past[4]

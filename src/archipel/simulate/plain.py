@@ -114,7 +114,7 @@ class PlainEngine:
             clear(box)
 
     def deliver(self, i: int, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> Any:
-        """Carry every message along its edges into the inbox of the round it arrives in; what a sender keeps, returned."""
+        """Carry every message into the inbox of the round it arrives in; returns what each sender keeps."""
         slots = self.stage.plan.late + 1
         kept = np.ones(max(self.stage.count(turn.receiver), self.stage.count(turn.sender)))
         for k in range(self.stage.count(turn.receiver)):
