@@ -91,7 +91,7 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
             for b in prange(blocks):
                 # Only arguments can cross into a prange, so what is lent is lent in here.
                 clients, server, streams, messages = (
-                    lent(everyone),
+                    lent(all_clients),
                     row(lent(servers), 0),
                     lent(source),
                     lent(outbox),
