@@ -1,0 +1,91 @@
+"""All figures of all papers. A paper's module is loaded when one of its figures is wanted."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from archipel.errors import BadInput, did_you_mean
+from archipel.figures import Draw, Figure, Progress
+
+PAPERS = {
+    "pao-fed": "archipel.figures.pao_fed",
+}
+
+
+class Book(Mapping[str, Draw]):
+    """`paper/figure` to the function that draws it; other names (thesis/4.2a) lead to the same function."""
+
+    def __init__(self, papers: Mapping[str, str]):
+        self.papers = papers
+
+    def __getitem__(self, name: str) -> Draw:
+        paper, _, figure = name.partition("/")
+        if paper in self.papers:
+            return module(self.papers[paper]).FIGURES[figure]
+        return self[self.aliases()[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        for paper, home in self.papers.items():
+            yield from (f"{paper}/{figure}" for figure in module(home).FIGURES)
+        yield from self.aliases()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def aliases(self) -> dict[str, str]:
+        """Other names of figures."""
+        every = ((paper, module(home)) for paper, home in self.papers.items())
+        return {other: f"{paper}/{own}" for paper, its in every for other, own in its.ALIASES.items()}
+
+
+def module(home: str) -> Any:
+    return import_module(home)
+
+
+BOOK = Book(PAPERS)
+
+
+def describe(name: str) -> str:
+    """What a figure shows, in a line."""
+    return (BOOK[name].__doc__ or "").strip().split("\n")[0]
+
+
+def reproduce(name: str, quick: bool = False, progress: Progress | None = None) -> Figure:
+    """Measure a figure anew, under the name that was asked for."""
+    if name not in BOOK:
+        raise BadInput("figure", name, did_you_mean(name, BOOK))
+    return replace(BOOK[name](quick, progress), name=name)
+
+
+def save(figure: Figure, folder: str | Path) -> Path:
+    """Write the picture and metrics.json."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(figure, folder / f"{figure.name.replace('/', '-')}.png")
+    text = json.dumps(figure.metrics(), indent=1, allow_nan=False)
+    (folder / "metrics.json").write_text(text + "\n", encoding="utf-8")
+    return folder
+
+
+def draw(figure: Figure, path: str | Path) -> Path:
+    """The picture: what the paper shows in solid lines, what we add in dashed ones."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    picture, axes = plt.subplots(figsize=(8.0, 5.0))
+    for name, (x, y) in figure.series.items():
+        few = len(x) <= 20
+        axes.plot(x, y, "--" if name in figure.dashed else "-", marker="o" if few else None, label=name, lw=1.5)
+    axes.set_xscale("log" if figure.logx else "linear")
+    axes.set_yscale("log" if figure.logy else "linear")
+    axes.set(xlabel=figure.xlabel, ylabel=figure.ylabel, title=f"{figure.name}: {figure.title}")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    picture.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(picture)
+    return Path(path)
