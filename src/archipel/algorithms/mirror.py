@@ -42,7 +42,7 @@ import numpy as np
 
 from archipel.errors import BadInput
 from archipel.node import add_scaled, fast, kernel
-from archipel.regions import ANYWHERE, BALL, BOX, SIMPLEX, Region, diameter, project
+from archipel.regions import SIMPLEX, Region, diameter, project
 
 EUCLIDEAN, ENTROPY = 0, 1
 
@@ -288,7 +288,10 @@ def width(settings: Any) -> float:
     """sqrt(max B(x || y)) over the region; of entropy without a floor, B from the start, log(size)."""
     if settings.geometry == ENTROPY:
         size, total = len(settings.low), float(settings.radius)
-        return math.sqrt(total * math.log(size / settings.floor if settings.floor > 0 else max(size, 2)))
+        if settings.floor == 0:
+            return math.sqrt(total * math.log(max(size, 2)))
+        spread = total * (1 - settings.floor)  # B is largest from corner to corner
+        return math.sqrt(spread * math.log1p(spread * size / (settings.floor * total)))
     return diameter(settings) / math.sqrt(2)
 
 
@@ -306,9 +309,9 @@ def noisy_length(gradient: float, noise: float, size: int, kind: str, settings: 
     if kind == "laplace":  # |noise| is exponential: the square of the largest of `size` has this mean
         ranks = np.arange(1, size + 1)
         square = noise**2 * (np.sum(1 / ranks) ** 2 + np.sum(1 / ranks**2))
-    else:  # by Jensen on exp(3/8 z^2), whose mean is 2
-        square = noise**2 * 8 / 3 * math.log(2 * size)
+    else:  # the mean of the largest square is the integral of the chance that it exceeds u^2
+        grid = np.linspace(0, 12, 2401)
+        below = np.array([math.erf(u / math.sqrt(2)) for u in grid]) ** size
+        square = noise**2 * np.trapezoid(2 * grid * (1 - below), grid)
     return math.sqrt((gradient**2 + float(square)) * float(settings.radius))
 
-
-REGIONS = {"anywhere": ANYWHERE, "ball": BALL, "box": BOX, "simplex": SIMPLEX}
