@@ -113,12 +113,15 @@ class Federation:
         seed = self.seed if seed is None else seed
         dtype = PRECISIONS[self.precision or self.algorithm.precision]
         shown = getattr(self.algorithm, "shown", "stream")
+        topology = self.topology
+        if getattr(self.algorithm, "pieces", False) and hasattr(topology, "force"):
+            topology = replace(topology, force=True)  # an algorithm whose servers do not talk
         if getattr(self.problem, "clustered", False):  # its data follow the clusters of the graph
-            graph = self.topology.build(self.problem.clients, seed)
+            graph = topology.build(self.problem.clients, seed)
             task = self.problem.task(seed, self.rounds, dtype, shown, graph)
         else:
             task = self.problem.task(seed, self.rounds, dtype, shown)
-            graph = self.topology.build(task.clients, seed, task.names or None)
+            graph = topology.build(task.clients, seed, task.names or None)
         return Scene(task, graph, dtype, self.rounds, seed, self.privacy)
 
     def stage(self, seed: int | None = None) -> Stage:

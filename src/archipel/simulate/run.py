@@ -98,6 +98,9 @@ def run(
             if not isinstance(problem, KeyboardInterrupt):
                 raise
             interrupted = True
+    beside = getattr(federation.algorithm, "beside", None)
+    if beside and not interrupted:  # what theory says can only be known by playing more
+        theory = theory | beside(federation)
     begun = [recorder for recorder in recorders if recorder.rows]
     return Result(
         federation.to_toml(),
