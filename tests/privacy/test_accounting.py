@@ -176,9 +176,7 @@ def test_only_a_secret_choice_amplifies():
     seen = record(Gaussian(1.0)) * 100
     secret = record(Sampled(0.1, Gaussian(1.0))) * 1000  # the same number of records used
     assert secret.epsilon(1e-5).epsilon < 0.5 * seen.epsilon(1e-5).epsilon
-    assert record(Sampled(1.0, Gaussian(1.0))).epsilon(1e-5).epsilon == pytest.approx(
-        epsilon_of(1.0, 1e-5), rel=1e-3
-    )
+    assert record(Sampled(1.0, Gaussian(1.0))).epsilon(1e-5).epsilon == pytest.approx(epsilon_of(1.0, 1e-5), rel=1e-3)
     assert record(Sampled(0.1, Gaussian(1.0))).rho() == 0.5  # zCDP does not amplify
 
 

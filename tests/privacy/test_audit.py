@@ -28,7 +28,7 @@ def normal_scores(mu, seed, n=RELEASES):
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_most_of_a_gaussian_release_is_found_and_never_more_than_all(epsilon, seed):
     found = gaussian_audit(*normal_scores(mu_of(epsilon, DELTA), seed), DELTA)
     assert 0.8 * epsilon <= found.epsilon <= epsilon
@@ -44,9 +44,7 @@ def test_most_of_a_laplace_release_is_found_without_knowing_its_law(epsilon):
 
 def test_the_direction_of_the_scores_does_not_matter():
     a, b = normal_scores(0.5, 9)
-    assert gaussian_audit(a, b, DELTA).epsilon == pytest.approx(
-        gaussian_audit(-a, -b, DELTA).epsilon, rel=1e-9
-    )
+    assert gaussian_audit(a, b, DELTA).epsilon == pytest.approx(gaussian_audit(-a, -b, DELTA).epsilon, rel=1e-9)
 
 
 def test_nothing_is_found_where_nothing_is_lost():
@@ -135,9 +133,7 @@ def test_a_bound_that_is_not_enforced_is_caught():
     wild = NEIGHBOURS * 2.5  # records beyond the bound: harmless where it is enforced
     claimed, enforced = claimed_and_found(sigma=0.4, real_sigma=0.4, rounds=1, charged=1, data=wild)
     assert enforced.epsilon <= claimed
-    claimed, assumed = claimed_and_found(
-        sigma=0.4, real_sigma=0.4, rounds=1, charged=1, data=wild, bound=np.inf
-    )
+    claimed, assumed = claimed_and_found(sigma=0.4, real_sigma=0.4, rounds=1, charged=1, data=wild, bound=np.inf)
     assert assumed.refutes(claimed)
 
 

@@ -14,12 +14,10 @@ from archipel.privacy import bounding
 from archipel.privacy.bounding import Bounds, gradient_bound
 from archipel.simulate.compile import enable
 
-EASY = settings(max_examples=100, deadline=None)
+EASY = settings(max_examples=50, deadline=None)
 types = st.sampled_from([np.float32, np.float64])
 vectors = types.flatmap(
-    lambda kind: arrays.arrays(
-        kind, st.integers(1, 40), elements=st.floats(-1e4, 1e4, width=32, allow_subnormal=False)
-    )
+    lambda kind: arrays.arrays(kind, st.integers(1, 40), elements=st.floats(-1e4, 1e4, width=32, allow_subnormal=False))
 )
 bounds = st.floats(1e-3, 1e3)
 
@@ -33,9 +31,7 @@ def exact_norm(vector, power):
 
 @EASY
 @given(vectors, bounds)
-@pytest.mark.parametrize(
-    "clip, power", [(bounding.clip_l2, 2), (bounding.clip_l1, 1), (bounding.project_ball, 2)]
-)
+@pytest.mark.parametrize("clip, power", [(bounding.clip_l2, 2), (bounding.clip_l1, 1), (bounding.project_ball, 2)])
 def test_clipping_keeps_the_bound_and_the_direction(clip, power, vector, bound):
     before = vector.copy()
     factor = clip(vector, bound)
@@ -63,9 +59,7 @@ def test_the_l1_projection_is_the_nearest_point(vector, radius):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
-@pytest.mark.parametrize(
-    "clip", [bounding.clip_l2, bounding.clip_l1, bounding.project_ball, bounding.project_l1_ball]
-)
+@pytest.mark.parametrize("clip", [bounding.clip_l2, bounding.clip_l1, bounding.project_ball, bounding.project_l1_ball])
 def test_what_has_no_norm_becomes_nothing(clip, bad):
     vector = np.array([1.0, bad, -2.0])
     with np.errstate(over="ignore"):

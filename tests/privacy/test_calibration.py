@@ -40,9 +40,7 @@ def test_the_planned_releases_fit_and_no_further_one(epsilon, delta, releases, z
     with pytest.raises(Overspent):
         ledger.charge(releases, Gaussian(mus[-1]))
     account = row(accounts([ledger.budget.gaussian_rho()]), 0)
-    assert (
-        sum([pay(account, mu * mu / 2) for mu in mus]) == releases
-    )  # the running sum of a simulation agrees
+    assert sum([pay(account, mu * mu / 2) for mu in mus]) == releases  # the running sum of a simulation agrees
     assert not pay(account, mus[-1] ** 2 / 2)
 
 

@@ -23,9 +23,7 @@ releases = st.one_of(
     st.builds(Zcdp, st.floats(0, 1)),
     st.builds(Sampled, st.floats(0.1, 1), st.builds(Gaussian, st.floats(0, 1))),
 )
-anywhere = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+anywhere = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def opened(path, budget=BUDGET, terms=TERMS):
@@ -49,15 +47,11 @@ def test_reloading_gives_the_same_ledger(tmp_path, entries):
     path.unlink(missing_ok=True)
     before, _ = fill(path, entries)
     after = opened(path)
-    assert (
-        after.charges == before.charges
-        and after.rho() == before.rho()
-        and after.history() == before.history()
-    )
+    assert after.charges == before.charges and after.rho() == before.rho() and after.history() == before.history()
     after.journal.close()
 
 
-@settings(anywhere, max_examples=60)
+@settings(anywhere, max_examples=40)
 @given(
     st.lists(releases, min_size=1, max_size=5),
     st.floats(0, 1),

@@ -1,6 +1,10 @@
 """Ledgers: nothing overspent, nothing forgotten, and said plainly."""
 
+import contextlib
 import json
+import subprocess
+import sys
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -87,9 +91,7 @@ def test_over_time_is_the_history_cut_at_each_round():
 
 
 def test_json_says_unit_relation_and_what_is_assumed():
-    assumed = Terms(
-        "client", "replace-one", (*TERMS.assumptions, Assumption("features bounded by 1", "assumed"))
-    )
+    assumed = Terms("client", "replace-one", (*TERMS.assumptions, Assumption("features bounded by 1", "assumed")))
     first, second = Ledger("a", TERMS, ZcdpBudget(1.0)), Ledger("b", assumed)
     first.charge(0, Gaussian(0.5))
     second.charge(4, Sampled(0.5, Gaussian(0.2), "replace-one"), times=3)
@@ -126,3 +128,36 @@ def test_json_says_unit_relation_and_what_is_assumed():
 def test_wrong_terms_are_refused(wrong):
     with pytest.raises(BadInput, match="expected"):
         wrong()
+
+
+def test_threads_together_do_not_overspend():
+    ledger = Ledger("0", TERMS, ZcdpBudget(0.1))
+
+    def work():
+        for n in range(50):
+            with contextlib.suppress(Overspent):
+                ledger.charge(n, Gaussian(0.1))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.history() == record(Gaussian(0.1)) * 20
+
+
+def test_a_device_keeps_its_ledger_with_numpy_alone(tmp_path):
+    """No SciPy, Numba or dp-accounting: an epsilon budget, Gaussian releases, a file."""
+    program = (
+        "import sys\n"
+        "for name in ('scipy', 'numba', 'dp_accounting', 'opendp', 'matplotlib'): sys.modules[name] = None\n"
+        "from archipel.privacy import audit, bounding, calibration, journal, meter, noise\n"
+        "from archipel.privacy.ledger import EpsilonBudget, Overspent, Terms\n"
+        "from archipel.privacy.releases import Gaussian\n"
+        "mu = 1 / float(calibration.multiplier(calibration.gaussian_budget(1.0, 1e-5), 10))\n"
+        "ledger = journal.open_ledger(sys.argv[1], 'd', Terms('sample', 'replace-one'), EpsilonBudget(1.0, 1e-5))\n"
+        "for n in range(10): ledger.charge(n, Gaussian(mu))\n"
+        "assert not ledger.affords(Gaussian(mu)) and 0.999 < ledger.as_json(1e-5)['spent']['epsilon'] <= 1\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "ledger")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

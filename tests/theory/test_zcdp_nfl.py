@@ -31,10 +31,7 @@ def test_the_sensitivity_is_reached_by_the_worst_replacement_and_never_exceeded(
     for _ in range(200):
         old, new = rng.normal(size=(2, 4))
         old, new = bound * old / np.linalg.norm(old), bound * new / np.linalg.norm(new)
-        steps = [
-            primal(told, around, dual, (others + g) / samples, penalty, degree, step)
-            for g in (old, new, -old)
-        ]
+        steps = [primal(told, around, dual, (others + g) / samples, penalty, degree, step) for g in (old, new, -old)]
         gaps.append(np.linalg.norm(steps[0] - steps[1]))
         assert np.linalg.norm(steps[0] - steps[2]) == pytest.approx(limit, rel=1e-12)
     assert max(gaps) <= limit
@@ -115,15 +112,11 @@ def test_the_noise_term_in_its_three_forms():
     sensitivities = np.linspace(0.1, 0.8, 8)
     direct = theory.noise_term(factor, theory.variance(sensitivities, 0.01), zeta=0.95, rounds=100)
     assert direct == pytest.approx(factor / 100 * np.sum(sensitivities**2 / 0.02) / 0.05)
-    assert theory.noise_term_of_phi(factor, sensitivities, np.full(8, 0.01), 0.95, 100) == pytest.approx(
-        direct
-    )
+    assert theory.noise_term_of_phi(factor, sensitivities, np.full(8, 0.01), 0.95, 100) == pytest.approx(direct)
     printed = theory.noise_term_as_printed(factor, sensitivities, 0.01, 0.95, 100)
     assert 8 * printed == pytest.approx(direct)  # (3.23) has an extra 1/K
     assert theory.noise_term(factor, [0.0] * 8, 0.95, 100) == 0
-    assert theory.noise_term(factor, [1.0], 0.95, 200) == pytest.approx(
-        theory.noise_term(factor, [1.0], 0.95, 100) / 2
-    )
+    assert theory.noise_term(factor, [1.0], 0.95, 200) == pytest.approx(theory.noise_term(factor, [1.0], 0.95, 100) / 2)
 
 
 def test_the_declared_rate_is_one_over_n():

@@ -111,8 +111,8 @@ def project_l1_ball(model: Any, radius: Any) -> None:
     """The nearest model (in L2) with L1 norm at most `radius`, in place: the set of projected descent.
 
     Soft-thresholding at the level that meets the radius, which rises as components drop out (Michelot, J.
-    Optim. Theory Appl. 50, 1986). Models are projected, not scaled: projected descent converges to the constrained optimum,
-    scaled descent does not.
+    Optim. Theory Appl. 50, 1986). Models are projected, not scaled: projected descent converges to the
+    constrained optimum, scaled descent does not.
     """
     norm = norm_l1(model)
     if radius == np.inf or norm <= radius:

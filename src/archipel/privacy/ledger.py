@@ -6,6 +6,7 @@ returns.
 """
 
 import math
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
@@ -153,6 +154,7 @@ class Ledger:
         self._gaussian_rho = 0  # exact, as long as everything is Gaussian
         self._limit = to_units(budget.gaussian_rho()) if budget else 0
         self._others = 0
+        self._lock = threading.Lock()
         self._approved: tuple[Release, int] | None = None  # how many more of a release were found to fit
         for charge in charges:
             self._enter(charge)
@@ -186,14 +188,16 @@ class Ledger:
         """Enter a release of round `moment`, or raise `Overspent` and enter nothing. Call it before anything
         is shared.
         """
-        if not self.affords(release, times):
-            raise Overspent(
-                f"{self.node} has spent its privacy budget: round {moment} would exceed {self.budget}. It stays silent."
-            )
-        charge = Charge(int(moment), release, int(times))
-        if self.journal is not None:
-            self.journal.append(charge)
-        self._enter(charge)
+        with self._lock:  # between asking and entering nobody else may enter
+            if not self.affords(release, times):
+                raise Overspent(
+                    f"{self.node} has spent its privacy budget: round {moment} would exceed "
+                    f"{self.budget}. It stays silent."
+                )
+            charge = Charge(int(moment), release, int(times))
+            if self.journal is not None:
+                self.journal.append(charge)
+            self._enter(charge)
 
     def _check(self, release: Release, times: int) -> None:
         if int(times) != times or times < 1:

@@ -42,9 +42,7 @@ def sensitivity(bound: Any, samples: Any, penalty: Any, degree: Any, step: Any) 
     """
     for key, value in (("bound", bound), ("samples", samples), ("step", step)):
         if not np.all((np.asarray(value) > 0) & np.isfinite(value)):
-            raise BadInput(
-                f"privacy.{key}", value, "a positive, finite number: else the sensitivity is infinite"
-            )
+            raise BadInput(f"privacy.{key}", value, "a positive, finite number: else the sensitivity is infinite")
     return 2 * bound / (samples * (2 * penalty * degree + 1 / step))
 
 
