@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep
 from archipel.algorithms.online_fed import OnlineFed
 from archipel.algorithms.pao_fed import PaoFed
 from archipel.algorithms.pldp_fl import PldpFl
@@ -17,6 +18,8 @@ ALGORITHMS: dict[str, type] = {
     "online-fed": OnlineFed,
     "sign-sgd": SignSgd,
     "pldp-fl": PldpFl,
+    "fedavg-deep": FedAvgDeep,
+    "dp-fedavg-deep": DpFedAvgDeep,
 }
 
 PROBLEMS: dict[str, type] = {

@@ -1,0 +1,242 @@
+"""FedAvg and DP-FedAvg, for anything that a learner trains: deep models, or linear ones on stored data.
+
+FedAvg: McMahan et al., AISTATS 2017, algorithm 1. DP-FedAvg: McMahan, Ramage, Talwar, Zhang, ICLR 2018,
+algorithm 1: whole clients are protected, by a server that is trusted. It asks each with a secret chance, clips
+its update, and adds noise to their sum.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.draws import SELECTED, uniform
+from archipel.errors import BadInput
+from archipel.generators import add_gaussian, shuffled_batches
+from archipel.node import add_scaled
+from archipel.privacy.accounting import check_delta
+from archipel.privacy.bounding import clip_l2
+from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
+from archipel.privacy.personal import affordable_mu, release_of
+from archipel.privacy.releases import Release
+from archipel.problems.learners import learner_of, sizes_of
+from archipel.turns import Plan, Scene, Tell, Turn
+
+
+class Settings(NamedTuple):
+    learner: Any
+    step: float
+    batch: int
+    epochs: int
+    local_steps: int  # at most so many; 0: whole epochs
+    asked: float
+    weights: Any  # what a client's update counts: its samples, or one for DP-FedAvg
+    clip: float  # of a whole update; infinite for FedAvg
+    total: float  # what the sum is divided by; 0: by the weights that were heard
+    sigma: float  # of the noise on the sum
+    ledgers: list[Ledger]  # of DP-FedAvg
+    release: Release | None
+
+
+class Client(NamedTuple):
+    model: Any
+
+
+class Server(NamedTuple):
+    model: Any
+
+
+class Model(NamedTuple):
+    """A whole model, or a change of it, on its way."""
+
+    values: Any
+
+
+class Inbox(NamedTuple):
+    total: Any
+    weight: Any
+
+
+def tell(me: Any, said: Any, settings: Settings, moment: Any) -> bool:
+    """The server's model to a client that it asks."""
+    if uniform(moment.key, SELECTED) >= settings.asked:
+        return False
+    said.values[:] = me.model
+    return True
+
+
+def take(me: Any, said: Any, settings: Settings, moment: Any) -> None:
+    me.model[:] = said.values
+
+
+def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
+    """ClientUpdate: epochs of steps over shuffled batches; what is said is the change."""
+    if not moment.present:
+        return False
+    said.values[:] = me.model
+    train(me.model, data, settings, moment)
+    np.subtract(me.model, said.values, out=said.values)
+    if not np.isfinite(said.values).all():
+        raise BadInput("algorithm.step", settings.step, "a smaller step: the model became NaN or infinite")
+    clip_l2(said.values, settings.clip)
+    return True
+
+
+def train(model: Any, data: Any, settings: Settings, moment: Any) -> None:
+    """Local steps, in place."""
+    left = settings.local_steps or -1
+    for epoch in range(settings.epochs):
+        for rows in shuffled_batches(len(data.y), settings.batch, moment.key, epoch):
+            if left == 0:
+                return
+            settings.learner.descend(model, data, rows, settings.step)
+            left -= 1
+
+
+def hear(inbox: Any, said: Any, settings: Settings, edge: Any) -> None:
+    weight = settings.weights[edge.sender]
+    add_scaled(inbox.total, inbox.total.dtype.type(weight), said.values)
+    inbox.weight[0] += weight
+
+
+def merge(me: Any, inbox: Any, settings: Settings, moment: Any) -> None:
+    """The weighted mean of the changes; with noise, and divided by what was expected, in DP-FedAvg."""
+    if settings.release is not None:
+        if not all(ledger.affords(settings.release) for ledger in settings.ledgers):
+            return
+        for ledger in settings.ledgers:  # asked or not: the choice is secret, so everyone pays the same
+            ledger.charge(moment.round, settings.release)
+        add_gaussian(inbox.total, settings.sigma, moment.key, 0)
+    share = settings.total or float(inbox.weight[0])
+    if share > 0:
+        add_scaled(me.model, me.model.dtype.type(1.0 / share), inbox.total)
+
+
+@dataclass(frozen=True)
+class FedAvgDeep:
+    """The server averages what the clients that it asks make of its model, each weighed by its samples.
+
+    A client takes `epochs` passes over its samples in batches, or at most `local_steps` steps where that is not 0.
+    """
+
+    topologies: ClassVar = ("star",)
+    precision: ClassVar = "float32"
+    shown: ClassVar = "deep"
+
+    step: float = 0.1
+    batch: int = 32
+    epochs: int = 1
+    local_steps: int = 0
+    asked: float = 1.0
+
+    def settings(self, scene: Scene) -> Settings:
+        """The numbers of a run, checked."""
+        sizes = sizes_of(scene.task)
+        check_training(self, sizes)
+        learner = learner_of(scene.task, scene.dtype)
+        return Settings(
+            learner,
+            self.step,
+            self.batch,
+            self.epochs,
+            self.local_steps,
+            self.asked,
+            sizes.astype(float),
+            np.inf,
+            0.0,
+            0.0,
+            [],
+            None,
+        )
+
+    def plan(self, scene: Scene) -> Plan:
+        """Clients, a server with the initial model, and their two turns."""
+        return averaging_plan(self.settings(scene), scene)
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned."""
+        return {"server": tables["server"].model[0]}
+
+
+@dataclass(frozen=True)
+class DpFedAvgDeep:
+    """FedAvg that protects whole clients: updates clipped to `clip`, noise for (epsilon, delta) over the run."""
+
+    topologies: ClassVar = ("star",)
+    precision: ClassVar = "float32"
+    shown: ClassVar = "deep"
+
+    step: float = 0.1
+    batch: int = 32
+    epochs: int = 1
+    local_steps: int = 0
+    asked: float = 0.5
+    clip: float = 1.0
+    epsilon: float = 8.0
+    delta: float = 1e-5
+
+    def settings(self, scene: Scene) -> Settings:
+        """The numbers of a run: everyone counts the same, so that one client moves the sum by `clip` at most."""
+        check_training(self, sizes_of(scene.task))
+        if not 0 < self.clip < np.inf:
+            raise BadInput("algorithm.clip", self.clip, "a positive number")
+        check_delta(self.delta, "algorithm.delta")
+        clients = scene.task.clients
+        mu = affordable_mu(self.epsilon, self.delta, scene.rounds, self.asked, "add-remove")
+        terms = Terms("client", "add-remove", (Assumption(f"updates have norm at most {self.clip:g}", ENFORCED),))
+        budget = EpsilonBudget(self.epsilon, self.delta)
+        return Settings(
+            learner_of(scene.task, scene.dtype),
+            self.step,
+            self.batch,
+            self.epochs,
+            self.local_steps,
+            self.asked,
+            np.ones(clients),
+            self.clip,
+            self.asked * clients,
+            self.clip / mu,
+            [Ledger("every client", terms, budget)],
+            release_of(mu, self.asked, "add-remove"),
+        )
+
+    def plan(self, scene: Scene) -> Plan:
+        """Clients, a server with the initial model, and their two turns."""
+        return averaging_plan(self.settings(scene), scene)
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned."""
+        return {"server": tables["server"].model[0]}
+
+
+def check_training(algorithm: Any, sizes: Any) -> None:
+    """Refuse numbers that no training can have, and batches that a client cannot fill."""
+    for name in ("step", "epochs"):
+        if not 0 < getattr(algorithm, name) < np.inf:
+            raise BadInput(f"algorithm.{name}", getattr(algorithm, name), "a positive number")
+    if algorithm.local_steps < 0:
+        raise BadInput("algorithm.local_steps", algorithm.local_steps, "a number of steps, or 0 for epochs")
+    if not 0 < algorithm.asked <= 1:
+        raise BadInput("algorithm.asked", algorithm.asked, "a probability above 0, at most 1")
+    if not 1 <= algorithm.batch <= sizes.min():
+        right = f"1 to {sizes.min()}, the samples of client {int(np.argmin(sizes))}, who has fewest"
+        raise BadInput("algorithm.batch", algorithm.batch, right)
+
+
+def averaging_plan(settings: Settings, scene: Scene) -> Plan:
+    """What both have in common: a question with the model, an answer with its change."""
+    size, dtype = scene.task.size, scene.dtype
+    model = Model(np.zeros(size, dtype))
+    return Plan(
+        {
+            "client": Client(np.zeros((scene.task.clients, size), dtype)),
+            "server": Server(settings.learner.start().astype(dtype)[None].copy()),
+        },
+        (
+            Tell("server", "client", tell, take, model),
+            Turn("client", "server", act, hear, merge, model, Inbox(np.zeros(size, dtype), np.zeros(1))),
+        ),
+        settings,
+        {0: size, 1: size},
+        plain_only=True,
+    )

@@ -1,0 +1,471 @@
+"""Deep models: flat vectors against PyTorch's own optimiser, clipping against a loop over examples, data, refusals."""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep  # noqa: E402
+from archipel.algorithms.pao_fed import PaoFed  # noqa: E402
+from archipel.errors import BadInput, Missing  # noqa: E402
+from archipel.federation import Federation  # noqa: E402
+from archipel.problems import networks  # noqa: E402
+from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: E402
+from archipel.problems.networks import Network  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def pictures(count, side=9, seed=0):
+    rng = np.random.default_rng(seed)
+    x = torch.from_numpy(rng.uniform(0, 1, (count, 1, side, side)))
+    return Shard(x, torch.from_numpy(rng.integers(0, 4, count)))
+
+
+def network(module, data, loss=cross_entropy):
+    return Network(module, loss, data.x, 1.0, np.float64)
+
+
+class Residual(nn.Module):
+    """Branches, and a nonlinearity that overwrites what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.side = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(1, 3, 1, bias=False)
+        self.last = nn.Linear(3 * 81, 4, bias=False)
+
+    def forward(self, x):
+        return self.last((torch.relu_(self.first(x)) + self.side(x)).flatten(1))
+
+
+class Twice(nn.Module):
+    """One layer, used twice: no layer's gradient alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = nn.Linear(81, 81), nn.Linear(81, 4)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.last(torch.tanh(self.inner(torch.tanh(self.inner(x)))))
+
+
+class Rows(nn.Module):
+    """A linear layer that runs over rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = nn.Linear(9, 5), nn.Linear(45, 4)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.inner(x[:, 0])).flatten(1))
+
+
+MODULES = {
+    "cnn": (lambda: networks.cnn((1, 9, 9), 4, (3, 4, 5)), True),
+    "mlp": (lambda: networks.mlp((1, 9, 9), 4, (7, 6)), True),
+    "strides": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
+            nn.ReLU(inplace=True),
+            nn.Flatten(),
+            nn.Linear(165, 4),
+        ),
+        True,
+    ),
+    "residual": (Residual, True),
+    "rows": (Rows, True),
+    "twice": (Twice, False),
+    "norm": (
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(196, 4)),
+        False,
+    ),
+}
+
+
+# --- flat vectors -------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_views_of_the_vector():
+    data = pictures(3)
+    net = network(networks.mlp((1, 9, 9), 4, (5,)), data)
+    model = net.start()
+    net.bind(model)
+    model[:] = np.arange(net.size)
+    assert np.concatenate([p.detach().numpy().ravel() for p in net.parameters]).tolist() == model.tolist()
+    net.parameters[0].data.fill_(-1.0)
+    assert (model[: net.sizes[0]] == -1).all() and model[-1] == net.size - 1
+
+
+def stepped(module, x, y, step):
+    """A step as everyone writes it (torch.optim takes seconds to import)."""
+    module.zero_grad()
+    loss = nn.functional.cross_entropy(module(x), y)
+    loss.backward()
+    with torch.no_grad():
+        for p in module.parameters():
+            p -= step * p.grad
+    return float(loss.detach())
+
+
+def test_steps_are_those_of_pytorch():
+    data = pictures(40)
+    module = networks.cnn((1, 9, 9), 4, (3, 4, 5))
+    net = network(module, data)
+    model, out = net.start(), np.zeros(net.size)
+    own = networks.cnn((1, 9, 9), 4, (3, 4, 5)).double()
+    with torch.no_grad():
+        for p, q in zip(own.parameters(), net.views(net.start())):
+            p.copy_(q)
+    for start in range(0, 40, 8):
+        rows = np.arange(start, start + 8)
+        loss = net.gradient(out, model, data, rows)
+        before = model.copy()
+        net.descend(model, data, rows, 0.3)
+        assert model == pytest.approx(before - 0.3 * out, abs=1e-14)
+        theirs = stepped(own, data.x[rows], data.y[rows], 0.3)
+        assert loss == pytest.approx(theirs, rel=1e-12)
+    flat = np.concatenate([p.detach().numpy().ravel() for p in own.parameters()])
+    assert model == pytest.approx(flat, abs=1e-12)
+    assert np.abs(model - net.start()).max() > 1e-3
+
+
+def clipped_slowly(module, data, rows, bound, loss):
+    """One example after another, by hand."""
+    total = 0.0
+    for i in rows:
+        module.zero_grad()
+        loss(module(data.x[i : i + 1]), data.y[i : i + 1]).backward()
+        gradient = np.concatenate([p.grad.numpy().ravel() for p in module.parameters()])
+        total = total + gradient * min(1.0, bound / np.linalg.norm(gradient))
+    return total
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("bound", [0.05, 1.0, 1e6])
+def test_clipping_is_that_of_a_loop_over_examples(name, bound):
+    build, layered = MODULES[name]
+    torch.manual_seed(1)
+    data = pictures(20, seed=2)
+    net = network(build(), data)
+    assert bool(net.layered) == layered
+    model, out, rows = net.start(), np.zeros(net.size), np.array([1, 4, 5, 17])
+    net.clipped_sum(out, model, data, rows, bound)
+    net.bind(model)
+    expected = clipped_slowly(net.module, data, rows, bound, cross_entropy)
+    assert out == pytest.approx(expected, rel=1e-9, abs=1e-10)
+    assert np.linalg.norm(out) <= bound * len(rows)
+    assert all(p.requires_grad for p in net.parameters)
+
+
+def test_clipping_in_single_precision_stays_within_the_bound():
+    """Rounding must not carry an example's gradient beyond what the noise was made for."""
+    rng = np.random.default_rng(5)
+    x = torch.from_numpy(rng.integers(0, 256, (64, 1, 28, 28)).astype(np.uint8))
+    data = Shard(x, torch.from_numpy(rng.integers(0, 10, 64)))
+    net = Network(networks.cnn((1, 28, 28), 10, ()), cross_entropy, x, 255.0, np.float32)
+    out = np.zeros(net.size, np.float32)
+    for i in range(64):
+        net.clipped_sum(out, net.start(), data, np.array([i]), 0.01)
+        assert 0.0099 < np.linalg.norm(out.astype(float)) <= 0.01
+
+
+def test_large_batches_are_summed_in_parts(monkeypatch):
+    data = pictures(30)
+    net = network(networks.cnn((1, 9, 9), 4, ()), data)
+    whole, parts = np.zeros(net.size), np.zeros(net.size)
+    net.clipped_sum(whole, net.start(), data, np.arange(30), 0.5)
+    monkeypatch.setattr("archipel.problems.per_example.CHUNK", 7)
+    net.clipped_sum(parts, net.start(), data, np.arange(30), 0.5)
+    assert parts == pytest.approx(whole, abs=1e-12)
+
+
+def test_squared_loss_of_a_linear_module_is_least_squares():
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
+    data = Shard(torch.from_numpy(x), torch.from_numpy(y))
+    net = network(nn.Linear(3, 1, bias=False), data, squared)
+    model, out = net.start(), np.zeros(3)
+    assert net.gradient(out, model, data, np.arange(50)) == pytest.approx(np.mean((x @ model - y) ** 2))
+    assert out == pytest.approx(2 * x.T @ (x @ model - y) / 50)
+
+
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+def task_of(problem, seed=1):
+    return problem.task(seed, 10, np.float32, "deep")
+
+
+def labels_of(task):
+    starts, y = task.source.starts, task.source.y.numpy()
+    return [y[a:b] for a, b in pairwise(starts)]
+
+
+@pytest.mark.parametrize(
+    ("split", "settings"),
+    [("iid", {}), ("uneven", {"power": 0.5}), ("shards", {"each": 1}), ("label-shards", {"pieces": 2})]
+    + [("dirichlet", {"alpha": 0.1}), ("unbalanced", {"fewest": 2, "most": 2})],
+)
+def test_digits_in_every_split(split, settings):
+    task = task_of(Deep(split=split, clients=8, **settings))
+    labels = labels_of(task)
+    assert len(labels) == task.clients == 8 and sum(map(len, labels)) == 1437 and min(map(len, labels)) > 0
+    assert task.source.x.dtype == torch.uint8 and tuple(task.source.x.shape[1:]) == (1, 8, 8)
+    kinds = [len(set(mine)) for mine in labels]
+    assert {"iid": min(kinds) == 10, "uneven": min(kinds) >= 8}.get(split, max(kinds) < 10 or split == "dirichlet")
+
+
+def test_a_client_for_each_value_of_a_column(tmp_path):
+    rng = np.random.default_rng(0)
+    who = rng.choice(["ann", "bob", "eve"], 60)
+    x, y = rng.standard_normal((60, 5)), rng.integers(0, 3, 60)
+    np.savez(tmp_path / "own.npz", x=x, y=y, who=who, x_test=x[:6], y_test=y[:6])
+    task = task_of(Deep(data=str(tmp_path / "own.npz"), model="mlp", split="column", column="who"))
+    assert task.names == ("ann", "bob", "eve")
+    assert [len(m) for m in labels_of(task)] == [int(np.sum(who == n)) for n in task.names]
+    with pytest.raises(BadInput, match=r"problem.column = \"whom\": expected \"who\""):
+        task_of(Deep(data=str(tmp_path / "own.npz"), model="mlp", split="column", column="whom"))
+    by_label = task_of(Deep(split="column", column="label"))
+    assert by_label.clients == 10 and all(len(set(m)) == 1 for m in labels_of(by_label))
+
+
+def test_own_data_without_a_test_set_holds_a_fifth_out(tmp_path):
+    x = np.arange(100.0)[:, None] * np.ones(3)
+    np.savez(tmp_path / "own.npz", x=x, y=np.arange(100) % 4)
+    task = task_of(Deep(data=str(tmp_path / "own.npz"), model="mlp", clients=5))
+    assert len(task.source.y) == 80 and len(set(task.source.x[:, 0].tolist())) == 80
+
+
+def test_a_folder_with_a_file_a_client(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("one", "two"):
+        np.savez(tmp_path / f"{name}.npz", x=rng.standard_normal((20, 4)), y=rng.integers(0, 2, 20))
+    task = task_of(Deep(data=str(tmp_path), model="mlp"))
+    assert task.names == ("one", "two") and task.clients == 2 and len(task.source.y) == 32
+
+
+def test_the_score_is_the_share_of_right_answers():
+    task = task_of(Deep(model="mlp"))
+    net, model = task.source.learner, task.source.learner.start()
+    pool = Deep(model="mlp").dealt(1)[1]
+    first, bias, last, offset = [v.numpy() for v in net.views(model)]
+    hidden = np.maximum(pool.x.reshape(len(pool.y), -1) / 16.0 @ first.T + bias, 0)
+    answers = hidden @ last.T + offset
+    score = task.score({"server": model}, 0)
+    assert score["accuracy"] == pytest.approx(np.mean(answers.argmax(1) == pool.y))
+    likely = answers - np.log(np.exp(answers).sum(1, keepdims=True))
+    assert score["loss"] == pytest.approx(-likely[np.arange(len(pool.y)), pool.y].mean(), rel=1e-5)
+    each = task.score({"clients": np.stack([model, 0 * model])}, 0)
+    assert each["accuracy.node"][0] == pytest.approx(score["accuracy"])
+    assert each["loss.node"][1] == pytest.approx(np.log(10), rel=1e-6)
+
+
+# --- a user's own module ------------------------------------------------------------------------------------
+
+OWN = """
+import torch
+class Net(torch.nn.Sequential):
+    def __init__(self, shape, answers):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(shape[1] * shape[2], answers))
+def fixed():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+def undefined():
+    net = fixed()
+    net[1].weight.data.fill_(float("nan"))
+    return net
+def narrow():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 9))
+def mixing():
+    return torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.Flatten(), torch.nn.Linear(64, 10))
+def forgetful():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, 10))
+def for_rows():
+    return torch.nn.Linear(64, 10)
+def needy(a, b, c): ...
+def nothing(): ...
+"""
+
+DESCRIPTION = """
+rounds = 3
+every = 3
+[problem]
+kind = "deep"
+model = "MODEL"
+clients = 4
+[algorithm]
+kind = "fedavg-deep"
+"""
+
+
+def test_a_module_from_a_file_beside_the_description(tmp_path, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "my_model.py").write_text(OWN)
+    (tmp_path / "federation.toml").write_text(DESCRIPTION.replace("MODEL", "inner/my_model.py:Net"))
+    (tmp_path / "plain.toml").write_text(DESCRIPTION.replace("MODEL", "mlp"))
+    monkeypatch.chdir(tmp_path / "inner")
+    result = Federation.load(tmp_path / "federation.toml").run()
+    assert result.models[0]["server"].shape == (650,)
+    assert result.final("accuracy") > 0.5
+    assert Federation.load(tmp_path / "plain.toml").run().models[0]["server"].shape == (64 * 32 + 32 + 330,)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("my_model.py:undefined", "answers are finite: it returned NaN"),
+        ("my_model.py:narrow", "gives 10 answers a sample"),
+        ("my_model.py:mixing", "no BatchNorm2d"),
+        ("my_model.py:forgetful", "no dropout"),
+        ("my_model.py:for_rows", r"takes samples of shape \(1, 8, 8\)"),
+        ("my_model.py:Nett", 'expected a class or function of my_model.py: "Net"'),
+        ("my_model.py:needy", "built from nothing, or from"),
+        ("my_model.py:nothing", "a torch.nn.Module, not NoneType"),
+        ("other.py:Net", "a Python file that exists"),
+        ("cn", '"cnn"'),
+    ],
+)
+def test_models_that_are_refused(tmp_path, monkeypatch, model, sentence):
+    (tmp_path / "my_model.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=sentence) as caught:
+        task_of(Deep(model=model))
+    assert caught.value.key == "problem.model"
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"dataset": "digit"}, "dataset"),
+        ({"split": "shard"}, "problem.split"),
+        ({"widths": (3,)}, "problem.widths"),
+        ({"loss": "cross"}, "problem.loss"),
+        ({"samples": 10_000}, "problem.samples"),
+        ({"clients": 2_000}, "problem.clients"),
+        ({"data": "nowhere.npz"}, "problem.data"),
+    ],
+)
+def test_data_that_is_refused(change, key):
+    with pytest.raises(BadInput) as caught:
+        task_of(Deep(**change))
+    assert caught.value.key == key
+
+
+def test_without_pytorch_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(Missing, match=r"pip install 'archipel\[deep\]'"):
+        task_of(Deep())
+
+
+def test_algorithms_for_linear_models_refuse_a_network():
+    with pytest.raises(BadInput, match="deep ones go with pldp-fl"):
+        Federation(Deep(), PaoFed()).check()
+
+
+# --- FedAvg -------------------------------------------------------------------------------------------------
+
+
+def test_fedavg_is_the_weighted_mean_of_local_training():
+    """Against a loop written with PyTorch's own pieces, over the same batches."""
+    from archipel.draws import key_of
+    from archipel.generators import shuffled_batches
+
+    problem = Deep(model="mlp", split="uneven", clients=3, samples=300)
+    federation = Federation(problem, FedAvgDeep(0.2, 16, epochs=2), rounds=2, every=2, precision="float64")
+    stage = federation.stage(1)
+    engine = federation.engine_of(stage)
+    source, server = stage.task.source, networks.mlp((1, 8, 8), 10, ()).double()
+    nn.utils.vector_to_parameters(torch.from_numpy(source.learner.start()), server.parameters())
+    for n in range(2):
+        total = 0.0
+        for k in range(3):
+            x, y = (a[source.starts[k] : source.starts[k + 1]] for a in (source.x, source.y))
+            own = networks.mlp((1, 8, 8), 10, ()).double()
+            own.load_state_dict(server.state_dict())
+            for epoch in range(2):
+                for rows in shuffled_batches(len(y), 16, key_of(1, k, n), epoch):
+                    stepped(own, x[rows].double() / 16, y[rows], 0.2)
+            total = total + len(y) / 300 * nn.utils.parameters_to_vector(own.parameters()).detach()
+        nn.utils.vector_to_parameters(total, server.parameters())
+    engine.advance(0, 2)
+    expected = nn.utils.parameters_to_vector(server.parameters()).detach().numpy()
+    assert stage.plan.tables["server"].model[0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_seeds_side_by_side_are_the_seeds_alone():
+    federation = Federation(Deep(model="mlp", samples=200), FedAvgDeep(batch=8), rounds=3, every=3)
+    both = federation.run(2)
+    alone = [federation.with_(seed=seed).run().models[0]["server"] for seed in (1, 2)]
+    assert all((one["server"] == two).all() for one, two in zip(both.models, alone))
+    assert (alone[0] != alone[1]).any()
+
+
+def test_fedavg_beats_the_nearest_mean_picture():
+    train, test, _ = Deep(clients=5).dealt(1)
+    means = np.stack([train.x[train.y == digit].mean(0).ravel() for digit in range(10)])
+    nearest = ((test.x.reshape(len(test.y), 1, -1) - means) ** 2).sum(2).argmin(1)
+    result = Federation(Deep(model="mlp", clients=5), FedAvgDeep(0.2, 16), rounds=15, every=15).run()
+    assert 0.8 < np.mean(nearest == test.y) < result.final("accuracy")
+
+
+def test_local_steps_end_an_epoch_early():
+    def moved(**settings):
+        federation = Federation(Deep(model="mlp", samples=200), FedAvgDeep(batch=5, **settings), rounds=1, every=1)
+        return federation.run().models[0]["server"]
+
+    assert (moved(local_steps=4) == moved()).all()  # 20 samples each, batches of 5
+    assert (moved(local_steps=3) != moved()).any()
+
+
+def test_dp_fedavg_bounds_clients_pays_and_stops():
+    algorithm = DpFedAvgDeep(step=0.1, batch=8, clip=0.1, epsilon=2.0, asked=0.5)
+    federation = Federation(Deep(model="mlp", samples=200), algorithm, rounds=6, every=6)
+    stage = federation.stage(1)
+    engine = federation.engine_of(stage)
+    before = stage.plan.tables["server"].model[0].copy()
+    engine.advance(0, 6)
+    ledger = stage.plan.settings.ledgers[0]
+    assert 1.9 < ledger.epsilon(1e-5).epsilon <= 2.0 and ledger.terms.unit == "client"
+    # noise of deviation sigma / (q N) a round, on top of updates that move the mean by clip at most
+    moved = stage.plan.tables["server"].model[0] - before
+    expected = stage.plan.settings.sigma / 5 * np.sqrt(6)
+    assert moved.std() == pytest.approx(expected, rel=0.1)
+    after = stage.plan.tables["server"].model[0].copy()
+    engine.advance(6, 8)
+    assert (stage.plan.tables["server"].model[0] == after).all() and ledger.epsilon(1e-5).epsilon <= 2.0
+
+
+def test_a_model_that_diverges_says_where():
+    with pytest.raises(BadInput, match=r"finite ones; a smaller step|became NaN") as caught:
+        Federation(Deep(model="mlp", samples=200), FedAvgDeep(step=1e30, batch=5), rounds=5).run()
+    assert any("in round" in note and "client" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key"),
+    [
+        (FedAvgDeep(batch=1000), "algorithm.batch"),
+        (FedAvgDeep(step=0.0), "algorithm.step"),
+        (FedAvgDeep(epochs=0), "algorithm.epochs"),
+        (FedAvgDeep(local_steps=-1), "algorithm.local_steps"),
+        (FedAvgDeep(asked=0.0), "algorithm.asked"),
+        (DpFedAvgDeep(clip=0.0), "algorithm.clip"),
+        (DpFedAvgDeep(epsilon=0.0), "privacy.epsilon"),
+        (DpFedAvgDeep(delta=0.0), "algorithm.delta"),
+    ],
+)
+def test_fedavg_refuses(algorithm, key):
+    with pytest.raises(BadInput) as caught:
+        Federation(Deep(model="mlp"), algorithm, rounds=2).stage()
+    assert caught.value.key == key
