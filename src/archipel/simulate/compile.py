@@ -5,7 +5,8 @@
 3. Serial and parallel builds share a cache key: `build` puts the option into a closure cell.
 4. uint64 times a literal becomes int64: `draws.u64` is overloaded, and a test compares bits with plain Python.
 5. An array times a Python float is float64 here and float32 in NumPy: algorithms cast settings to the model's type.
-6. Errors are silent or 39 lines long: `engine.rehearse` runs one plain round on a few nodes before compiling.
+6. Errors are silent or 39 lines long: `engine.rehearse` runs one plain round on a few nodes before compiling, and
+   with ARCHIPEL_BOUNDSCHECK=1, as in the tests, kernels check their indices.
 7. No nested tuples inside prange: arguments stay flat, and `row`, `clear` and `copied` are overloads.
 8. prange from two Python threads aborts: serial kernels for seeds side by side, parallel ones for one large run.
 9. fastmath with `nnan` and `ninf` assumes there is no NaN: both are left out.
@@ -52,7 +53,8 @@ def sources() -> list[Path]:
 
 def stamp() -> str:
     """A hash of all those files."""
-    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version_info}".encode())
+    checked = os.environ.get("ARCHIPEL_BOUNDSCHECK", "")
+    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version_info} {checked}".encode())
     for path in sources():
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,0 +1,142 @@
+"""Numba's traps, as `archipel.simulate.compile` numbers them, each with what avoids it."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from archipel import Federation, Linear, OnlineFed, Synthetic
+from archipel.algorithms import online_fed
+from archipel.node import kernel
+from archipel.simulate import compile as compiling
+from archipel.simulate import engine, star
+
+PROBLEM = Linear(clients=6, size=3, samples=10)
+
+PLAY = """
+import sys
+from archipel import Federation, Linear, OnlineFed
+federation = Federation(Linear(clients=6, size=3, samples=10), OnlineFed(step=0.1), rounds=4, engine=sys.argv[1])
+engine = federation.engine_of(federation.stage())
+engine.advance(0, 4)
+stats = engine.kernel.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+def hits_and_misses(cache, name):
+    run = subprocess.run(
+        [sys.executable, "-c", PLAY, name],
+        env={**os.environ, "ARCHIPEL_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return tuple(map(int, run.stdout.split()))
+
+
+def test_1_and_3_kernels_hit_the_cache_in_a_new_process_and_parallel_ones_are_others(tmp_path):
+    assert hits_and_misses(tmp_path, "serial") == (0, 1)
+    assert hits_and_misses(tmp_path, "serial") == (1, 0)
+    assert hits_and_misses(tmp_path, "parallel") == (0, 1)
+
+
+def test_2_an_edited_source_has_another_cache(tmp_path, monkeypatch):
+    before = compiling.stamp()
+    edited = tmp_path / "mine.py"
+    edited.write_text("x = 1\n")
+    files = compiling.sources()
+    monkeypatch.setattr(compiling, "sources", lambda: [*files, edited])
+    first = compiling.stamp()
+    edited.write_text("x = 2\n")
+    assert len({before, first, compiling.stamp()}) == 3
+
+
+def test_2_a_user_s_own_node_functions_count_as_sources():
+    kernel(hits_and_misses)  # any function of this file
+    try:
+        assert any(path.name == "test_traps.py" for path in compiling.sources())
+    finally:
+        compiling.node.KERNELS.remove(hits_and_misses)
+
+
+def test_5_float32_stays_float32():
+    federation = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10)
+    assert type(federation.stage().plan.settings.step) is np.float32
+    slow, quick = (federation.with_(engine=name).run().models[0]["server"] for name in ("plain", "serial"))
+    assert slow.dtype == quick.dtype == np.float32
+    np.testing.assert_allclose(slow, quick, rtol=1e-5)
+
+
+def broken_act(me, data, said, settings, moment):
+    return me.modell  # no such field
+
+
+@dataclass(frozen=True)
+class Broken(OnlineFed):
+    def plan(self, scene):
+        plan = super().plan(scene)
+        return plan._replace(turns=(plan.turns[0], plan.turns[1]._replace(act=broken_act)))
+
+
+def test_6_an_error_names_the_node_and_the_round_before_anything_is_compiled():
+    with pytest.raises(AttributeError) as problem:
+        Federation(PROBLEM, Broken(step=0.1), rounds=3, engine="serial").run()
+    assert problem.value.__notes__ == ["in round 0, at client 0"]
+
+
+def test_6_bounds_are_checked_in_tests():
+    assert os.environ.get("ARCHIPEL_BOUNDSCHECK")
+    beyond = compiling.build(_reads_beyond, False)
+    with pytest.raises(IndexError):
+        beyond(np.zeros(3))
+
+
+def _reads_beyond(array):
+    return array[array.shape[0] + 1]
+
+
+def test_7_the_number_of_threads_changes_no_bit():
+    problem = Synthetic(clients=100, features=12, test=10, horizon=20, samples=(10, 20))
+    federation = Federation(problem, OnlineFed(step=0.2), rounds=20)
+    one, two = (federation.with_(engine=name).run().models[0] for name in ("serial", "parallel"))
+    assert np.array_equal(one["clients"], two["clients"]) and np.array_equal(one["server"], two["server"])
+
+
+def test_8_seeds_side_by_side_never_use_parallel_kernels(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(engine, "is_large", lambda stage: True)
+    monkeypatch.setattr(star, "driver", lambda plan, observe, parallel: chosen.append(parallel))
+    stage = Federation(PROBLEM, OnlineFed(step=0.1)).stage()
+    engine.engine_for(stage, side_by_side=True)
+    engine.engine_for(stage, side_by_side=False)
+    assert chosen == [False, True]
+
+
+def test_8_seeds_side_by_side_are_the_seeds_one_by_one():
+    federation = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10)
+    together = federation.run(seeds=3).models
+    for i, models in enumerate(together):
+        alone = federation.with_(seed=federation.seed + i).run().models[0]
+        assert np.array_equal(models["server"], alone["server"])
+
+
+def test_9_a_nan_stays_a_nan():
+    stage = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10, engine="serial").stage()
+    stage.task.source.y[0] = np.nan
+    player = engine.engine_for(stage, "serial")
+    player.advance(0, 10)
+    assert np.isnan(stage.plan.tables["server"].model).all()
+
+
+def test_10_a_second_run_compiles_nothing():
+    federation = Federation(PROBLEM, OnlineFed(step=0.1), rounds=5, engine="serial")
+    player = federation.engine_of(federation.stage())
+    player.advance(0, 2)
+    player.advance(2, 5)
+    assert len(player.kernel.signatures) == 1
+    assert online_fed.act.__module__ == "archipel.algorithms.online_fed"  # still plain Python
