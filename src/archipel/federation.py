@@ -128,6 +128,8 @@ class Federation:
         """Everything an engine plays, for a seed."""
         scene = self.scene(seed)
         plan = self.algorithm.plan(scene)
+        if self.privacy is not None and plan.purse is None:
+            raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
         weather = self.environment.weather(scene.task.clients, scene.seed)
         role = "client" if "client" in plan.tables else "peer"
         return Stage(plan, scene.task, all_edges(scene.graph), weather, scene.seed, role)

@@ -20,6 +20,7 @@ td:first-child, th:first-child { text-align: left; }
 pre { background: #f4f6f8; padding: 1rem; overflow-x: auto; font-size: 13px; }
 svg { max-width: 100%; height: auto; } .note { color: #5a6675; }
 """
+SHOWN_ROWS = 100  # clients in a table
 SHOWN_NODES = 12  # curves of single nodes in a picture; more would hide each other
 
 
@@ -55,6 +56,8 @@ def summary(result: "Result") -> dict[str, str]:
     for metric in scores(result):
         value = result.final(metric)
         lines[f"final {metric}"] = f"{10 * np.log10(value):.2f} dB" if in_decibels(metric) else f"{value:.4g}"
+    if result.ledgers and result.ledgers[0]:
+        lines["privacy"] = privacy_line(result.ledgers[0])
     lines["parameters sent"] = f"{result.total('parameters'):,.0f}"
     lines["bytes sent"] = f"{result.total('bytes'):,.0f}"
     lines["local updates"] = f"{result.final('updates'):,.0f}"
@@ -101,6 +104,64 @@ def picture(curves: Mapping[str, list[tuple[int, float]]], metric: str) -> str:
     if any(curves):
         axes.legend(frameon=False)
     return drawn(figure)
+
+
+def privacy_line(ledger: Mapping[str, Any]) -> str:
+    """The worst client's total, and what it is about; `assumed` where it rests on what nobody enforced."""
+    terms = ledger if "unit" in ledger else ledger["nodes"][0]
+    change = "replaced" if terms["relation"] == "replace-one" else "added or removed"
+    worst = ledger["worst"]["epsilon"]
+    if worst is None:
+        return "no noise: nothing is protected"
+    about = f"one {terms['unit']} {change}"
+    return f"epsilon at most {worst:.4g} at delta = {ledger['delta']:g}, {about}; {ledger['guarantee']}"
+
+
+def privacy_section(ledger: Mapping[str, Any]) -> str:
+    """What each client paid over time, as a picture, and in all, as a table."""
+    nodes = ledger["nodes"]
+    terms = ledger if "assumptions" in ledger else nodes[0]
+    lines = [f"<p>{html.escape(privacy_line(ledger))}.</p>"]
+    lines += [f'<p class="note">{html.escape(a["what"])}: <b>{a["how"]}</b>.</p>' for a in terms["assumptions"]]
+    if "over_time" in nodes[0]:
+        lines.append(paid_picture(nodes, ledger["delta"]))
+    rows = (
+        (
+            node["node"],
+            shown_budget(node["budget"]),
+            shown_number(node["spent"]["rho"]),
+            shown_number(node["spent"]["epsilon"]),
+            node["releases"],
+            node["spent"]["method"],
+        )
+        for node in nodes[:SHOWN_ROWS]
+    )
+    lines.append(table(["client", "budget", "zCDP", f"epsilon at {ledger['delta']:g}", "releases", "how"], rows))
+    if len(nodes) > SHOWN_ROWS:
+        lines.append(f'<p class="note">All {len(nodes):,} clients are in ledger.json.</p>')
+    return "\n".join(lines)
+
+
+def paid_picture(nodes: Any, delta: float) -> str:
+    """Everyone's epsilon over the rounds; budgets are dashed."""
+    figure, axes = pyplot().subplots(figsize=(7.5, 4.2))
+    for node in nodes[:SHOWN_NODES]:
+        spent = [value if value is not None else np.nan for value in node["over_time"]["epsilon"]]
+        (line,) = axes.plot(node["over_time"]["round"], spent, label=node["node"], linewidth=1.4)
+        if node["budget"] and "epsilon" in node["budget"]:
+            axes.axhline(node["budget"]["epsilon"], color=line.get_color(), linestyle="--", linewidth=0.8, alpha=0.5)
+    axes.set(xlabel="round", ylabel=f"epsilon paid so far, at delta = {delta:g}")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8, ncol=2)
+    return drawn(figure)
+
+
+def shown_budget(budget: Mapping[str, float] | None) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in budget.items()) if budget else "none"
+
+
+def shown_number(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.4g}"
 
 
 def pyplot() -> Any:

@@ -64,7 +64,10 @@ class Result:
 
     def pictures(self) -> list[tuple[str, str]]:
         """Further sections of the report, (title, HTML), that an algorithm's measurements call for."""
-        return []
+        from archipel.report import privacy_section
+
+        paid = [ledger for ledger in self.ledgers if ledger is not None]
+        return [("Privacy: what each client has paid", privacy_section(paid[0]))] if paid else []
 
     def ledger(self) -> dict[str, Any]:
         """What each client's data has paid, for each seed."""

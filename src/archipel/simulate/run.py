@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from archipel.node import weight_of
+from archipel.privacy.purse import MANY
 from archipel.results import Result, Row
 from archipel.simulate.engine import Engine
 from archipel.simulate.stage import Stage
@@ -23,6 +24,7 @@ class Recorder:
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
         self.ledger: Any = None
+        self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid
         self.done = 0
         self.seconds = 0.0
 
@@ -42,6 +44,8 @@ class Recorder:
             note(until - self.done, "")
             self.done = until
             self.measure(stage, engine)
+        if stage.plan.purse:
+            self.ledger = stage.plan.purse.ledger(stage.plan.tables, self.paid)
         return self
 
     def measure(self, stage: Stage, engine: Engine) -> None:
@@ -50,6 +54,10 @@ class Recorder:
         scores = stage.task.score(self.models, self.done)
         if stage.plan.measure:
             scores = scores | stage.plan.measure(stage.plan.tables, self.done)
+        if stage.plan.purse:
+            paid = stage.plan.purse.paid(stage.plan.tables)
+            self.paid.append((self.done, paid))
+            scores = scores | {"rho.node": paid.rho[:MANY], "epsilon.node": paid.epsilon[:MANY]}
         for metric, value in scores.items():
             if getattr(value, "ndim", 0):
                 self.rows += [(self.seed, self.done, metric, float(v), str(k)) for k, v in enumerate(value)]

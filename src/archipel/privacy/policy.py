@@ -1,0 +1,370 @@
+"""The `[privacy]` table of a federation: how much a client may pay, for what, and what is enforced.
+
+A target (`epsilon` with `delta`, or `rho` in zCDP) is turned back into the noise that spends it over the planned
+releases; noise that is given directly is used as it is, and a target beside it is the limit at which a client
+falls silent. Targets and noise are one number for all clients, a list with one for each, or a range
+`{ low, high }` from which every client's own is drawn.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.draws import BUDGET, key_of, uniform
+from archipel.errors import BadInput, did_you_mean
+from archipel.privacy.accounting import check_delta, zcdp_epsilon
+from archipel.privacy.bounding import Bounds, gradient_bound
+from archipel.privacy.calibration import (
+    SPARE,
+    first_sigma,
+    gaussian_budget,
+    laplace_per_release,
+    zcdp_budget,
+)
+from archipel.privacy.gaussian import mu_of
+from archipel.privacy.ledger import ASSUMED, ENFORCED, ROUNDING, UNITS, Assumption, Terms
+from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE
+from archipel.privacy.releases import RELATIONS
+
+MECHANISMS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+CALIBRATIONS = ("exact", "corollary", "per-round")
+SILENT = -1.0  # in a schedule: nothing may be said this round
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range, from which every client's own number is drawn, once per seed."""
+
+    low: float
+    high: float
+
+
+Amount = Range | tuple[float, ...] | float | None
+
+
+class Guard(NamedTuple):
+    """What a node enforces on every example; infinite where it enforces nothing."""
+
+    clip: float = math.inf  # of an example's gradient
+    order: int = 2  # in the L2 norm for Gaussian noise, in the L1 norm for Laplace noise
+    features: float = math.inf
+    target: float = math.inf
+    radius: float = math.inf
+
+
+class Noise(NamedTuple):
+    """The noise of a run: its law, every client's scale at first, and how it changes with the rounds."""
+
+    law: int
+    first: Any  # (clients, 1)
+    shape: Any  # (rounds,): the scale in round n is first * shape[n]; SILENT where nothing may be said
+    limit: Any  # (clients, 1): zCDP that a client may pay
+    alike: bool  # whether all releases of a client cost the same
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What is promised to whom.
+
+    `schedule` is "constant", "geometric" (the variance is multiplied by `zeta` after every round) or a list of your
+    own, one factor a round; where neither a target nor `noise` is given it is the noise itself. `releases` is for how
+    many releases the noise is planned, 0 for one a round. `calibration` is "exact" (the ledger's own arithmetic) or,
+    to compare, as published: "corollary" (of the thesis) and "per-round" ((epsilon, delta) in each round, summed up).
+    `clip`, or `bounds` on features, target and model, bound an example's gradient; with `enforce` = false they are
+    only declared, and every guarantee says `assumed`.
+    """
+
+    mechanism: str = "gaussian"
+    epsilon: Amount = None
+    delta: float = 1e-5
+    rho: Amount = None
+    noise: Amount = None
+    schedule: str | tuple[float, ...] = "constant"
+    zeta: float = 1.0
+    releases: int = 0
+    calibration: str = "exact"
+    unit: str = "sample"
+    relation: str = "replace-one"
+    clip: float = math.inf
+    bounds: Bounds = field(default_factory=Bounds)
+    enforce: bool = True
+
+    def __post_init__(self) -> None:
+        known: tuple[tuple[str, Sequence[str]], ...] = (
+            ("mechanism", tuple(MECHANISMS)),
+            ("calibration", CALIBRATIONS),
+            ("unit", UNITS),
+            ("relation", RELATIONS),
+        )
+        for name, words in known:
+            if getattr(self, name) not in words:
+                raise BadInput(f"privacy.{name}", getattr(self, name), did_you_mean(getattr(self, name), words))
+        check_delta(self.delta)
+        check_amount("privacy.epsilon", self.epsilon, above=True)
+        check_amount("privacy.rho", self.rho, above=True)
+        check_amount("privacy.noise", self.noise, above=False)
+        self.check_schedule()
+        if self.epsilon is not None and self.rho is not None:
+            raise BadInput("privacy.rho", self.rho, "either epsilon (with delta) or rho, not both")
+        if self.epsilon is None and self.rho is None and self.noise is None and isinstance(self.schedule, str):
+            raise BadInput("privacy.epsilon", "(missing)", "a target, epsilon or rho, or the noise itself")
+        if not self.clip > 0:
+            raise BadInput("privacy.clip", self.clip, "a positive bound")
+        if self.releases < 0:
+            raise BadInput("privacy.releases", self.releases, "a number of releases, or 0 for one a round")
+        if self.calibration != "exact" and (self.epsilon is None or self.mechanism != "gaussian"):
+            right = '"exact", or a Gaussian mechanism with an epsilon for its target'
+            raise BadInput("privacy.calibration", self.calibration, right)
+
+    def check_schedule(self) -> None:
+        """A schedule that can be followed."""
+        if not isinstance(self.schedule, str):
+            if not self.schedule or not all(0 <= scale < math.inf for scale in self.schedule):
+                raise BadInput("privacy.schedule", self.schedule, "finite factors, at least 0, one a round")
+        elif self.schedule not in ("constant", "geometric"):
+            raise BadInput("privacy.schedule", self.schedule, '"constant", "geometric" or a list of factors')
+        if self.schedule == "geometric" and not 0 < self.zeta < 1:
+            raise BadInput("privacy.zeta", self.zeta, "a factor strictly between 0 and 1")
+        if self.schedule != "geometric" and self.zeta != 1:
+            raise BadInput("privacy.zeta", self.zeta, '1, or schedule = "geometric"')
+
+    # --- what is protected ------------------------------------------------------------------------------------------
+
+    @property
+    def protects(self) -> bool:
+        """Whether there is any noise at all."""
+        return self.has_target or not self.given_noise_is_zero
+
+    @property
+    def has_target(self) -> bool:
+        return self.epsilon is not None or self.rho is not None
+
+    @property
+    def given_noise_is_zero(self) -> bool:
+        scales = self.noise if self.noise is not None else (self.schedule if not self.has_target else 1.0)
+        scales = scales.high if isinstance(scales, Range) else scales
+        return bool(np.all(np.asarray(scales) == 0))
+
+    @property
+    def law(self) -> int:
+        """The law of the noise, as node functions know it."""
+        return MECHANISMS[self.mechanism] if self.protects else NONE
+
+    @property
+    def order(self) -> int:
+        """The norm in which a change is measured."""
+        return 1 if self.mechanism == "laplace" else 2
+
+    def guard(self) -> Guard:
+        """What node functions enforce."""
+        if not self.enforce:
+            return Guard(order=self.order)
+        return Guard(self.clip, self.order, self.bounds.features, self.bounds.target, self.bounds.radius)
+
+    def gradient_bound(self, loss: str, size: int) -> float:
+        """c1 of assumption 1 in the norm of the mechanism: by clipping, or by what the bounds imply for a loss."""
+        implied = gradient_bound(loss, self.bounds) * (math.sqrt(size) if self.order == 1 else 1.0)
+        bound = min(self.clip, implied)
+        if not bound < math.inf and self.protects:
+            right = (
+                f"a finite bound on each example's gradient, or privacy.bounds that imply one for the {loss} loss: "
+                "no noise covers an infinite sensitivity"
+            )
+            raise BadInput("privacy.clip", self.clip, right)
+        return bound
+
+    def terms(self, *further: Assumption) -> Terms:
+        """Unit, relation and what the guarantee rests on."""
+        how = ENFORCED if self.enforce else ASSUMED
+        held = []
+        if self.clip < math.inf:
+            held.append(Assumption(f"each example's gradient has L{self.order} norm at most {self.clip:g}", how))
+        for name, what in (
+            ("features", "each example's features have L2 norm at most"),
+            ("target", "each target is in size at most"),
+            ("radius", "each model that is differentiated has L2 norm at most"),
+        ):
+            if getattr(self.bounds, name) < math.inf:
+                held.append(Assumption(f"{what} {getattr(self.bounds, name):g}", how))
+        return Terms(self.unit, self.relation, (*held, *further))  # type: ignore[arg-type]
+
+    # --- how much noise ---------------------------------------------------------------------------------------------
+
+    def shape(self, rounds: int) -> Any:
+        """The factor of the noise in every round; SILENT beyond the user's own list."""
+        if self.schedule == "constant":
+            return np.ones(rounds)
+        if self.schedule == "geometric":
+            return self.zeta ** (np.arange(rounds) / 2)
+        own = np.full(rounds, SILENT)
+        own[: len(self.schedule)] = self.schedule[:rounds]
+        return own
+
+    def noise_of(self, sensitivities: Any, clients: int, rounds: int, seed: int, apart: bool = False) -> Noise:
+        """The noise of every client, where its release of round n moves by sensitivities[k, n] at most.
+
+        `sensitivities` has as many rows as clients, or one for all; as many columns as rounds, or one for all.
+        Where every sample is released once (`apart`), a release has the whole budget to itself.
+        """
+        shape, sizes = self.shape(rounds), np.atleast_2d(np.asarray(sensitivities, float))
+        sizes = np.broadcast_to(sizes, (len(sizes), rounds))
+        if not np.isfinite(sizes).all() and self.protects:
+            raise BadInput("privacy.sensitivity", math.inf, "a finite one: no noise covers an infinite sensitivity")
+        relative = self.planned(sizes, shape, apart)
+        given = self.noise if self.noise is not None else (None if self.has_target else 1.0)
+        if given is None:
+            first = self.calibrated(relative, clients, seed)
+            costs = release_costs(self.law, relative, first[:, None]).sum(1)
+        else:
+            first = amounts(given, "privacy.noise", clients, seed)
+            costs = None
+        each = release_costs(self.law, sizes[:, 0], first * shape[0])
+        alike = bool(np.ptp(sizes, 1).max() == 0 and np.ptp(shape) == 0) if self.protects else True
+        limits = self.limits(clients, seed, costs, each if alike else None)
+        return Noise(self.law, first[:, None].copy(), shape, limits[:, None].copy(), alike)
+
+    def planned(self, sizes: Any, shape: Any, apart: bool) -> Any:
+        """The sensitivities of the releases that are planned, over their factors."""
+        heard = shape > 0
+        count = min(self.releases or len(shape), int(heard.sum()))
+        if count == 0 and self.protects:
+            raise BadInput("privacy.schedule", self.schedule, "noise in at least one round")
+        relative = sizes[:, heard][:, :count] / shape[heard][:count]
+        return relative.max(1, keepdims=True) if apart and count else relative
+
+    def calibrated(self, relative: Any, clients: int, seed: int) -> Any:
+        """The first scale with which releases of these sensitivities, over the schedule's factors, spend the target."""
+        if self.mechanism == "laplace":
+            return self.calibrated_laplace(relative, clients, seed)
+        if self.epsilon is None:
+            return first_sigma(zcdp_budget(amounts(self.rho, "privacy.rho", clients, seed)), relative, 1.0)
+        epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
+        if self.calibration == "per-round":
+            factor = math.sqrt(2 * math.log(1.25 * relative.shape[1] / self.delta))
+            return factor * relative.sum(1) / epsilon * (1 + SPARE)
+        if self.calibration == "corollary":
+            total = np.sqrt(math.log(1 / self.delta) + epsilon) - math.sqrt(math.log(1 / self.delta))
+            return first_sigma(math.sqrt(2) * total, relative, 1.0)
+        return first_sigma(gaussian_budget(epsilon, self.delta), relative, 1.0)
+
+    def calibrated_laplace(self, relative: Any, clients: int, seed: int) -> Any:
+        """As `calibrated`, for Laplace noise: the exact accountant where all releases are alike, else sums."""
+        count = relative.shape[1]
+        relative = np.broadcast_to(relative, (clients, count))
+        if self.epsilon is None:
+            rho = amounts(self.rho, "privacy.rho", clients, seed)
+            return laplace_scale(relative, rho)
+        epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
+        if np.ptp(relative, 1).max() > 0:
+            return relative.sum(1) / epsilon * (1 + SPARE)
+        each = {budget: laplace_per_release(budget, self.delta, count) for budget in set(epsilon.tolist())}
+        return relative[:, 0] / np.array([each[budget] for budget in epsilon.tolist()])
+
+    def limits(self, clients: int, seed: int, planned: Any, each: Any) -> Any:
+        """How much zCDP every client may pay: what its target allows, infinite without one.
+
+        For Laplace noise and (epsilon, delta) that is what was planned, where the noise was calibrated for it; else as
+        many releases as the exact accountant allows, where they cost the same `each`; or what any bare zCDP total may.
+        """
+        if self.rho is not None:
+            return amounts(self.rho, "privacy.rho", clients, seed) * (1 + ROUNDING)
+        if self.epsilon is None:
+            return np.full(clients, np.inf)
+        epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
+        if self.mechanism == "gaussian":
+            return np.asarray(mu_of(epsilon, self.delta)) ** 2 / 2
+        if planned is not None:
+            return np.broadcast_to(planned, clients) * (1 + ROUNDING)
+        bare = {budget: bare_limit(budget, self.delta) for budget in set(epsilon.tolist())}
+        limits = np.array([bare[budget] for budget in epsilon.tolist()])
+        if each is None:
+            return limits
+        pairs = list(zip(epsilon.tolist(), np.broadcast_to(each, clients).tolist()))
+        counts = {pair: laplace_releases(*pair, self.delta) for pair in set(pairs)}
+        return np.maximum(limits, [counts[pair] * pair[1] * (1 + ROUNDING) for pair in pairs])
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def check_amount(key: str, amount: Amount, above: bool) -> None:
+    """Numbers that are finite and above 0 (or at least 0), and a range that is one."""
+    if amount is None:
+        return
+    ends = (amount.low, amount.high) if isinstance(amount, Range) else amount
+    values = np.atleast_1d(np.asarray(ends, float))
+    good = np.isfinite(values) & ((values > 0) if above else (values >= 0))
+    if not values.size or not good.all():
+        shown = float(values[~good][0]) if values.size else "(empty)"
+        raise BadInput(key, shown, "a positive, finite number" if above else "a finite number, at least 0")
+    if isinstance(amount, Range) and amount.low > amount.high:
+        raise BadInput(key, f"{amount.low:g} to {amount.high:g}", "a range whose low end is not above its high end")
+
+
+def amounts(amount: Any, key: str, clients: int, seed: int) -> Any:
+    """Every client's own number."""
+    if isinstance(amount, Range):
+        draws = np.array([uniform(key_of(seed, k, 0), BUDGET) for k in range(clients)])
+        return amount.low + (amount.high - amount.low) * draws
+    if np.ndim(amount) and len(amount) != clients:
+        raise BadInput(key, f"{len(amount)} numbers", f"one for each of the {clients} clients")
+    return np.broadcast_to(np.asarray(amount, float), clients).copy()
+
+
+def release_costs(law: int, sensitivities: Any, scales: Any) -> Any:
+    """The zCDP of releases: `purse.release_cost` on arrays."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(np.asarray(sensitivities) == 0, 0.0, np.asarray(sensitivities) / np.asarray(scales))
+    if law == NONE:
+        return np.full(ratio.shape, np.inf)
+    return np.minimum(ratio**2 / 2, ratio) if law == LAPLACE else ratio**2 / 2
+
+
+def laplace_scale(relative: Any, rho: Any) -> Any:
+    """The scale at which Laplace releases cost rho in all; more noise costs less, so it is found by halving."""
+    low, high = np.full(len(rho), 1e-12), (relative.sum(1) + 1) / np.minimum(rho, 1.0) * 4
+    for _ in range(200):
+        middle = np.sqrt(low * high)
+        dear = release_costs(LAPLACE, relative, middle[:, None]).sum(1) > rho
+        low, high = np.where(dear, middle, low), np.where(dear, high, middle)
+    return high * (1 + SPARE)
+
+
+def bare_limit(epsilon: float, delta: float) -> float:
+    """The largest zCDP total that converts to at most (epsilon, delta), whatever it is made of."""
+    low, high = 0.0, epsilon + 1.0
+    while zcdp_epsilon(high, delta) <= epsilon:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if zcdp_epsilon(middle, delta) <= epsilon else (low, middle)
+    return low
+
+
+def laplace_releases(epsilon: float, cost: float, delta: float) -> int:
+    """How many Laplace releases of this zCDP cost stay within (epsilon, delta)."""
+    from archipel.privacy.accounting import record
+    from archipel.privacy.releases import Laplace
+
+    if not 0 < cost < math.inf:
+        return 0
+    one = record(Laplace(laplace_epsilon(cost)))
+
+    def fits(count: int) -> bool:
+        return (one * count).epsilon(delta).epsilon <= epsilon
+
+    low, high = 0, 1
+    while fits(high) and high < 1 << 20:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def laplace_epsilon(cost: float) -> float:
+    """The pure epsilon of a Laplace release of this zCDP cost: min(e^2 / 2, e) the other way round."""
+    return math.sqrt(2 * cost) if cost <= 2 else cost

@@ -1,0 +1,218 @@
+"""The purse: what a node pays before it says anything, inside node functions, and the ledger it leaves behind.
+
+A node's row has `spent`, `limit` and `releases`, arrays of one number. `pay` before anything enters a message or a
+state that is shared later; where it says False the node falls silent. `Purse` reads the same columns in a
+simulation, as a ledger.
+"""
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.node import kernel
+from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_epsilon
+from archipel.privacy.gaussian import epsilon_of
+from archipel.privacy.ledger import ASSUMED, ENFORCED, EpsilonBudget, Ledger, Terms, ZcdpBudget, ledgers_json
+from archipel.privacy.meter import gaussian_cost
+from archipel.privacy.noise import LAPLACE, NONE
+from archipel.privacy.policy import Privacy, amounts, laplace_epsilon
+from archipel.privacy.releases import Laplace
+
+MANY = 1000  # clients, beyond which a ledger shows totals only
+UNPROTECTED = "no noise: nothing is protected"
+CONVERTED = 64  # different Laplace histories that are worth a loss distribution each
+
+
+# --- inside node functions ------------------------------------------------------------------------------------------
+
+
+@kernel
+def release_cost(law: Any, sensitivity: Any, scale: Any) -> Any:
+    """The zCDP of one release with noise of this law and scale; infinite without noise."""
+    if law != LAPLACE:
+        return gaussian_cost(sensitivity, scale if law != NONE else 0.0)
+    if sensitivity == 0:
+        return 0.0
+    if scale == 0:
+        return np.inf
+    epsilon = sensitivity / scale
+    return min(0.5 * epsilon * epsilon, epsilon)
+
+
+@kernel
+def pay(me: Any, cost: Any) -> Any:
+    """Take the cost and say True; or take nothing and say False: then nothing may be said. Costs add up."""
+    if me.spent[0] + cost > me.limit[0]:
+        return False
+    me.spent[0] += cost
+    me.releases[0] += 1
+    return True
+
+
+@kernel
+def pay_apart(me: Any, cost: Any) -> Any:
+    """As `pay`, where every sample is used once: each pays for itself, and the dearest one counts."""
+    if cost > me.limit[0]:
+        return False
+    me.spent[0] = max(me.spent[0], cost)
+    me.releases[0] += 1
+    return True
+
+
+# --- as a ledger ----------------------------------------------------------------------------------------------------
+
+
+class Paid(NamedTuple):
+    """What every client has paid at some moment."""
+
+    rho: Any  # (clients,)
+    releases: Any  # (clients,)
+    epsilon: Any  # (clients,), at the purse's delta
+    methods: Any  # (clients,): how the epsilon was found
+
+
+class Purse(NamedTuple):
+    """Where the clients' purses are, and what their payments mean."""
+
+    policy: Privacy
+    terms: Terms
+    seed: int
+    names: tuple[str, ...]
+    planned: Any  # (clients,): zCDP that will have been paid at most
+    planned_releases: Any  # (clients,): and in how many releases
+    alike: bool = True  # all releases of a client cost the same
+    role: str = "client"
+
+    @property
+    def delta(self) -> float:
+        return self.policy.delta
+
+    def paid(self, tables: dict[str, Any]) -> Paid:
+        """What was paid so far."""
+        table = tables[self.role]
+        return self.priced(table.spent[:, 0].astype(float), table.releases[:, 0])
+
+    def forecast(self) -> Paid:
+        """What will have been paid at most when all rounds are over, before anything runs."""
+        return self.priced(np.asarray(self.planned, float), np.asarray(self.planned_releases))
+
+    def priced(self, rho: Any, releases: Any) -> Paid:
+        """zCDP totals with their (epsilon, delta)."""
+        epsilon = np.full(rho.shape, np.inf)
+        methods = np.full(rho.shape, UNPROTECTED, object)
+        counted = np.isfinite(rho)
+        if self.policy.mechanism == "gaussian":
+            epsilon[counted] = epsilon_of(np.sqrt(2 * rho[counted]), self.delta)
+            methods[counted] = EXACT
+        else:
+            for pair in {*zip(rho[counted].tolist(), releases[counted].tolist())}:
+                same = (rho == pair[0]) & (releases == pair[1])
+                epsilon[same], methods[same] = self.laplace_epsilon(*pair, len(rho) <= CONVERTED)
+        methods[rho == 0] = NOTHING
+        return Paid(rho, releases.copy(), epsilon, methods)
+
+    def laplace_epsilon(self, rho: float, releases: int, exactly: bool) -> tuple[float, str]:
+        """epsilon of Laplace releases: all alike by the best accountant, else by their zCDP total."""
+        if releases == 0 or rho == 0:
+            return 0.0, NOTHING
+        alike, each = self.alike, laplace_epsilon(rho / releases)
+        if alike and exactly:
+            return alike_epsilon(each, int(releases), self.delta)
+        bare = zcdp_epsilon(rho, self.delta)
+        return min((bare, RDP), (each * releases, PURE)) if alike else (bare, RDP)
+
+    def budgets(self) -> list[dict[str, float] | None]:
+        """Every client's budget, as it is written down."""
+        clients, policy = len(self.planned), self.policy
+        if policy.epsilon is not None:
+            values = amounts(policy.epsilon, "privacy.epsilon", clients, self.seed)
+            return [EpsilonBudget(float(value), policy.delta).as_json() for value in values]
+        if policy.rho is not None:
+            return [ZcdpBudget(float(value)).as_json() for value in amounts(policy.rho, "", clients, self.seed)]
+        return [None] * clients
+
+    def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+        """The whole of ledger.json, as `ledgers_json` writes it."""
+        paid, budgets = self.paid(tables), self.budgets()
+        few = len(paid.rho) <= MANY
+        terms = self.terms.as_json()
+        nodes = []
+        for k, budget in enumerate(budgets):
+            node: dict[str, Any] = {"node": self.name(k), "budget": budget, "spent": spent(paid, k, self.delta)}
+            node["releases"] = int(paid.releases[k])
+            if few:
+                node |= terms | {"over_time": history(over_time, k)}
+            nodes.append(node)
+        worst = {"epsilon": finite(paid.epsilon.max(initial=0.0)), "delta": self.delta}
+        return {"delta": self.delta, **terms, "worst": worst, "nodes": nodes}
+
+    def name(self, k: int) -> str:
+        return self.names[k] if self.names else f"{self.role} {k}"
+
+
+class Kept(NamedTuple):
+    """Ledgers that an algorithm charges itself, release by release, in place of a purse."""
+
+    ledgers: list[Ledger]
+    delta: float
+
+    def paid(self, tables: dict[str, Any]) -> Paid:
+        """What was paid so far; epsilon where it is quick to find, else by the zCDP total."""
+        rho = np.array([ledger.rho() for ledger in self.ledgers])
+        releases = np.array([sum(charge.times for charge in ledger.charges) for ledger in self.ledgers])
+        return Paid(rho, releases, np.array([zcdp_epsilon(r, self.delta) for r in rho]), np.full(len(rho), RDP, object))
+
+    def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+        """The whole of ledger.json."""
+        return ledgers_json(self.ledgers, self.delta)
+
+
+@lru_cache(maxsize=4096)
+def alike_epsilon(each: float, releases: int, delta: float) -> tuple[float, str]:
+    """epsilon of so many Laplace releases of the same epsilon."""
+    found = (record(Laplace(each)) * releases).epsilon(delta)
+    return found.epsilon, found.method
+
+
+def finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return float(value) if math.isfinite(value) else None
+
+
+def spent(paid: Paid, k: int, delta: float) -> dict[str, Any]:
+    """One client's total."""
+    return {
+        "rho": finite(paid.rho[k]),
+        "epsilon": finite(paid.epsilon[k]),
+        "delta": delta,
+        "method": str(paid.methods[k]),
+    }
+
+
+def history(over_time: list[tuple[int, Paid]], k: int) -> dict[str, list[Any]]:
+    """One client's total at every measurement."""
+    return {
+        "round": [moment for moment, _ in over_time],
+        "rho": [finite(paid.rho[k]) for _, paid in over_time],
+        "epsilon": [finite(paid.epsilon[k]) for _, paid in over_time],
+    }
+
+
+def spend_all(costs: Any, limits: Any, apart: bool = False) -> tuple[Any, Any]:
+    """What a client pays that releases in every round: (clients, rounds) of costs, against limits; and how often.
+
+    A round that the limit does not cover is a silent one; a later, cheaper one may still be covered.
+    """
+    limits = np.asarray(limits, float).reshape(-1)
+    total, count = np.zeros(len(limits)), np.zeros(len(limits), np.int64)
+    for n in range(costs.shape[1]):
+        cost = np.broadcast_to(costs[:, n], limits.shape)
+        covered = (cost if apart else total + cost) <= limits
+        total = np.where(covered, np.maximum(total, cost) if apart else total + cost, total)
+        count += covered
+    return total, count
+
+
+__all__ = ["ASSUMED", "ENFORCED", "Kept", "Paid", "Purse", "pay", "pay_apart", "release_cost", "spend_all"]
