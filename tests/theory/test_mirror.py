@@ -116,7 +116,7 @@ def play(gradient, graph, map_settings, steps):
 @pytest.mark.parametrize("kind", ["ball", "simplex", "entropy"])
 @pytest.mark.parametrize("scale", [0.0, 1.0])
 def test_the_sound_form_keeps_to_its_bound(kind, scale):
-    """Linear losses that change sign in blocks, an unbalanced graph, with and without noise."""
+    """Coin flips, on which no algorithm can do better than sqrt(T); an unbalanced graph, with and without noise."""
     rounds, clients, size = 400, 5, 4
     region = regions.ball(size) if kind == "ball" else regions.simplex(size, 1.0, 0.01)
     map_settings = mirror.entropy(region) if kind == "entropy" else mirror.euclidean(region)
@@ -126,9 +126,7 @@ def test_the_sound_form_keeps_to_its_bound(kind, scale):
     marks, found, limits = np.array([50, 100, 200, 400]), [], []
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        slopes = rng.normal(size=(rounds, clients, size)) + rng.normal(size=(clients, size))
-        slopes /= np.abs(slopes).sum(-1, keepdims=True)
-        slopes *= np.sign(np.sin(np.arange(0.5, rounds) / 15))[:, None, None]
+        slopes = np.tile(np.eye(size)[0], (rounds, clients, 1)) * rng.choice([-1, 1], rounds)[:, None, None]
         noisy = slopes + scale * rng.laplace(size=slopes.shape)
         graph = random_digraph(clients, rng)
         models, rarity = play(lambda t, u, x, noisy=noisy: noisy[t, u], graph, map_settings, steps)
@@ -136,8 +134,9 @@ def test_the_sound_form_keeps_to_its_bound(kind, scale):
         best = regret.static_comparator(losses, region, marks)
         found.append(regret.static_regret(regret.own_losses(losses, models), best, marks) / clients)
         limits.append(bounds.sound_static(steps, width**2, length, rarity)[marks - 1])
-    assert (np.mean(found, 0) <= np.mean(limits, 0)).all()
-    assert np.mean(limits, 0)[-1] < rounds * regions.diameter(region)  # the bound says something
+    found, limits = np.mean(found, 0), np.mean(limits, 0)
+    assert (found <= limits).all() and found[-1] > 0
+    assert limits[-1] < rounds * regions.diameter(region)  # the bound says something
 
 
 @pytest.mark.parametrize("pace", [0.0, 0.01])
