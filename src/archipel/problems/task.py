@@ -21,3 +21,4 @@ class Task(NamedTuple):
     streams: bool = True  # whether new data comes every round; else it is all there
     names: tuple[str, ...] = ()
     loss: int = 0  # of losses.LOSSES, for algorithms that take any
+    regulariser: tuple[float, float] = (0.0, 0.0)  # l1, l2 of the whole objective; of K clients each carries a K-th

@@ -1,0 +1,138 @@
+"""Regression among peers: the problems of chapter 3 of the thesis, and the centralised solution that scores them.
+
+The objective is (3.2): the sum over clients of the mean loss on their samples, and l1 ||w||_1 + l2 ||w||^2, of which
+every client carries the K-th part. (The thesis' (3.1) lacks the 1 / D_k.)
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from archipel.errors import BadInput, Missing, did_you_mean
+from archipel.problems.losses import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
+from archipel.problems.measured import score_of
+from archipel.problems.shards import Shards, numbered
+from archipel.problems.stored import stored_task
+from archipel.problems.task import Task
+
+OBJECTIVES = {  # loss, l2 in the thesis
+    "ridge": ("squared", 1.0),
+    "elastic-net": ("squared", 1.0),
+    "least-absolute": ("absolute", 0.0),
+    "logistic": ("logistic", 1.0),
+    "huber": ("huber", 0.0),
+}
+SPARSE = 0.001  # l1 of the elastic net is this share of ||X^T y||_inf
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Ridge, elastic net, least absolute deviation, logistic or Huber regression, scored against the exact solution.
+
+    y = x^T w + noise (or its sign) with normal x and w, of which the last `zeros` weights are 0. `l1` and `l2` are
+    the thesis' where they are not given: l2 = 1, and for the elastic net l1 = 0.001 ||X^T y||_inf.
+    """
+
+    objective: str = "ridge"
+    clients: int = 50
+    samples: int = 50
+    size: int = 8
+    noise: float = 0.1
+    zeros: int = 0
+    l1: float | None = None
+    l2: float | None = None
+    test: int = 500
+    reference: bool = True
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+        """Everyone's samples, and the distance to the centralised solution as the score."""
+        self.check(shown)
+        x, y = self.drawn(seed)
+        kept = self.clients * self.samples
+        loss, (l1, l2) = LOSSES[OBJECTIVES[self.objective][0]], self.regulariser(x[:kept], y[:kept])
+        starts = np.arange(self.clients + 1) * self.samples
+        tested = score_of(loss, x[kept:].astype(dtype), y[kept:].astype(dtype))
+
+        def score(models: dict[str, Any], round: int) -> dict[str, Any]:
+            scores = tested(models, round)
+            return deviation(models, solution(self, seed)) | scores if self.reference else scores
+
+        shards = Shards(x[:kept], y[:kept], starts, numbered(self.clients))
+        return stored_task(shards, score, dtype)._replace(loss=loss, regulariser=(l1, l2))
+
+    def check(self, shown: str) -> None:
+        """Refuse what makes no sense."""
+        if self.objective not in OBJECTIVES:
+            raise BadInput("problem.objective", self.objective, did_you_mean(self.objective, OBJECTIVES))
+        for name in ("clients", "samples", "size", "test"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"problem.{name}", getattr(self, name), "at least 1")
+        for name in ("noise", "l1", "l2"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise BadInput(f"problem.{name}", value, "a finite number, at least 0")
+        if not 0 <= self.zeros < self.size:
+            raise BadInput("problem.zeros", self.zeros, f"from 0 to {self.size - 1} weights that are zero")
+        if shown != "stored":
+            raise BadInput("problem.kind", "regression", 'an algorithm for stored data, or kind = "linear" for streams')
+
+    def drawn(self, seed: int) -> tuple[Any, Any]:
+        """All samples, those for the test last."""
+        draw = np.random.default_rng([seed, 31])
+        truth = draw.standard_normal(self.size)
+        truth[self.size - self.zeros :] = 0.0
+        total = self.clients * self.samples + self.test
+        x = draw.standard_normal((total, self.size))
+        y = x @ truth + self.noise * draw.standard_normal(total)
+        return x, np.where(y > 0, 1.0, -1.0) if self.objective == "logistic" else y
+
+    def regulariser(self, x: Any, y: Any) -> tuple[float, float]:
+        """l1 and l2 of the whole objective."""
+        l1 = SPARSE * float(np.abs(x.T @ y).max()) if self.objective == "elastic-net" else 0.0
+        l2 = OBJECTIVES[self.objective][1]
+        return (l1 if self.l1 is None else self.l1), (l2 if self.l2 is None else self.l2)
+
+
+def deviation(models: dict[str, Any], exact: Any) -> dict[str, Any]:
+    """The thesis' normalised error: the sum over clients of ||w_k - w_c||^2 / ||w_c||^2."""
+    found = models["clients"] if "clients" in models else models["server"][None]
+    each = ((found - exact) ** 2).sum(1) / (exact**2).sum()
+    return {"deviation": float(each.sum())}
+
+
+@lru_cache(maxsize=32)
+def solution(problem: Regression, seed: int) -> Any:
+    """w_c of a problem and a seed."""
+    x, y = problem.drawn(seed)
+    kept = problem.clients * problem.samples
+    x, y = x[:kept], y[:kept]
+    return centralised(x, y, 1 / problem.samples, OBJECTIVES[problem.objective][0], *problem.regulariser(x, y))
+
+
+def centralised(x: Any, y: Any, weight: Any, loss: str, l1: float, l2: float) -> Any:
+    """argmin of sum_i weight_i loss(x_i^T w, y_i) + l1 ||w||_1 + l2 ||w||^2: in closed form for ridge, else by CVXPY."""
+    weight = np.broadcast_to(np.asarray(weight, float), y.shape)
+    if loss == "squared" and l1 == 0:
+        scaled = x * weight[:, None]
+        return np.linalg.solve(x.T @ scaled + l2 * np.eye(x.shape[1]), scaled.T @ y)
+    try:
+        import cvxpy as cp
+    except ImportError as lacking:
+        raise Missing(
+            "The centralised solution needs CVXPY: pip install 'archipel[exact]', or set problem.reference = false."
+        ) from lacking
+    model = cp.Variable(x.shape[1])
+    error = x @ model - y
+    losses = {
+        SQUARED: lambda: cp.square(error),
+        ABSOLUTE: lambda: cp.abs(error),
+        LOGISTIC: lambda: cp.logistic(cp.multiply(-y, x @ model)),
+        HUBER: lambda: cp.huber(error, 1.0) / 2,
+    }[LOSSES[loss]]()
+    objective = weight @ losses + l1 * cp.norm1(model) + l2 * cp.sum_squares(model)
+    tolerances = {name: 1e-12 for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas")}
+    cp.Problem(cp.Minimize(objective)).solve(solver="CLARABEL", **tolerances)
+    return np.asarray(model.value)
