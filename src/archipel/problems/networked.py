@@ -113,7 +113,7 @@ def solution(problem: Regression, seed: int) -> Any:
 
 
 def centralised(x: Any, y: Any, weight: Any, loss: str, l1: float, l2: float) -> Any:
-    """argmin of sum_i weight_i loss(x_i^T w, y_i) + l1 ||w||_1 + l2 ||w||^2: in closed form for ridge, else by CVXPY."""
+    """argmin of sum_i weight_i loss(x_i^T w, y_i) + l1 ||w||_1 + l2 ||w||^2: ridge in closed form, else by CVXPY."""
     weight = np.broadcast_to(np.asarray(weight, float), y.shape)
     if loss == "squared" and l1 == 0:
         scaled = x * weight[:, None]
@@ -133,6 +133,6 @@ def centralised(x: Any, y: Any, weight: Any, loss: str, l1: float, l2: float) ->
         HUBER: lambda: cp.huber(error, 1.0) / 2,
     }[LOSSES[loss]]()
     objective = weight @ losses + l1 * cp.norm1(model) + l2 * cp.sum_squares(model)
-    tolerances = {name: 1e-12 for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas")}
+    tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-12)
     cp.Problem(cp.Minimize(objective)).solve(solver="CLARABEL", **tolerances)
     return np.asarray(model.value)

@@ -1,0 +1,98 @@
+"""P-ADMM: networked ADMM that solves every local problem exactly, for smooth objectives.
+
+Ding et al., 2019, as the thesis compares with it in 3.4.3: zCDP-NFL without the first-order approximation and its
+time-varying step. The minimiser of a squared loss has no bound that clipping could enforce: what it costs in
+privacy rests on bounds that are assumed.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.algorithms.zcdp_nfl import ZcdpNfl, degrees_of, hear, merge, say
+from archipel.errors import BadInput
+from archipel.node import kernel, matvec
+from archipel.privacy.policy import Privacy
+from archipel.problems.losses import SQUARED
+from archipel.turns import Plan, Scene
+
+
+class Peer(NamedTuple):
+    """A peer of zCDP-NFL that keeps its local problem solved."""
+
+    model: Any
+    told: Any
+    dual: Any
+    around: Any
+    heard: Any
+    gradient: Any
+    change: Any
+    noise: Any
+    silent: Any
+    spent: Any
+    limit: Any
+    releases: Any
+    inverse: Any  # of 2 X^T X / D + (2 lambda / K + 2 rho |N|) I
+    pulled: Any  # 2 X^T y / D
+
+
+@kernel
+def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
+    """The primal step of (3.4), exactly."""
+    if not moment.present:
+        return False
+    pull, agreed = settings.penalty, 2.0 * moment.degree - me.heard[0]
+    for j in range(me.model.shape[0]):
+        me.gradient[j] = me.pulled[j] + pull * (agreed * me.told[j] + me.around[j]) - me.dual[j]
+    matvec(me.model, me.inverse, me.gradient)
+    return say(me, said, me.change[0] / (2.0 * pull * moment.degree + 2.0 * settings.l2), settings, moment)
+
+
+@dataclass(frozen=True)
+class PAdmm(ZcdpNfl):
+    """Networked ADMM with exact local solutions of ridge regression, noised; its privacy is assumed, not enforced."""
+
+    play: ClassVar = staticmethod(act)
+
+    penalty: float = 2.0
+    step: float = 1.0  # not used: there is no first-order approximation
+    decay: float = 0.0
+    proximal: bool = False
+
+    def plan(self, scene: Scene) -> Plan:
+        """The plan of zCDP-NFL, with every local problem solved beforehand."""
+        if scene.task.loss != SQUARED or scene.task.regulariser[0] > 0:
+            raise BadInput("problem.objective", "nonsmooth", "ridge: p-admm solves squared losses without an l1 part")
+        plan = super().plan(scene)
+        inverses, pulled = solved(scene, self.penalty)
+        return plan._replace(tables={"peer": Peer(*plan.tables["peer"], inverses, pulled)})
+
+    def policy(self, scene: Scene) -> Privacy | None:
+        """Refuse to call enforced what is not."""
+        policy = scene.privacy
+        if policy is not None and policy.enforce and policy.protects:
+            right = "false: the exact minimiser of a squared loss has no enforceable bound, p-admm only assumes one"
+            raise BadInput("privacy.enforce", policy.enforce, right)
+        return policy
+
+    def weights(self, scene: Scene) -> Any:
+        """(peers, rounds): the strong convexity of the local problem, 2 rho |N_k| + 2 lambda / K."""
+        convexity = 2 * self.penalty * degrees_of(scene.graph) + 2 * scene.task.regulariser[1] / scene.task.clients
+        return np.broadcast_to(convexity[:, None], (scene.task.clients, scene.rounds))
+
+    def check(self, scene: Scene) -> dict[str, float]:
+        self.check_numbers()
+        return {}
+
+
+def solved(scene: Scene, penalty: float) -> tuple[Any, Any]:
+    """Every local problem's inverse and right-hand side."""
+    source, clients, size = scene.task.source, scene.task.clients, scene.task.size
+    inverses, pulled = np.zeros((clients, size, size)), np.zeros((clients, size))
+    for k, degree in enumerate(degrees_of(scene.graph)):
+        x, y = (part[source.starts[k] : source.starts[k + 1]] for part in (source.x, source.y))
+        ridge = 2 * scene.task.regulariser[1] / clients + 2 * penalty * degree
+        inverses[k] = np.linalg.inv(2 * x.T @ x / len(y) + ridge * np.eye(size))
+        pulled[k] = 2 * x.T @ y / len(y)
+    return inverses, pulled
