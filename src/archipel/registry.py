@@ -4,12 +4,15 @@ from typing import Any
 
 from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep
 from archipel.algorithms.online_fed import OnlineFed
+from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PaoFed
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.sign_sgd import SignSgd
+from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
 from archipel.problems.deep import Deep
 from archipel.problems.linear import Linear
 from archipel.problems.measured import BeijingAir, Calcofi, Files
+from archipel.problems.networked import Regression
 from archipel.problems.synthetic import Synthetic
 from archipel.topology import TOPOLOGIES
 
@@ -18,6 +21,10 @@ ALGORITHMS: dict[str, type] = {
     "online-fed": OnlineFed,
     "sign-sgd": SignSgd,
     "pldp-fl": PldpFl,
+    "zcdp-nfl": ZcdpNfl,
+    "dp-nfl": DpNfl,
+    "zcdp-grad-nfl": ZcdpGradNfl,
+    "p-admm": PAdmm,
     "fedavg-deep": FedAvgDeep,
     "dp-fedavg-deep": DpFedAvgDeep,
 }
@@ -25,6 +32,7 @@ ALGORITHMS: dict[str, type] = {
 PROBLEMS: dict[str, type] = {
     "synthetic": Synthetic,
     "linear": Linear,
+    "regression": Regression,
     "calcofi": Calcofi,
     "beijing-air": BeijingAir,
     "files": Files,
