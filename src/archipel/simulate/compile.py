@@ -46,7 +46,7 @@ def sources() -> list[Path]:
     files = {path for path in PACKAGE.rglob("*.py") if not NO_KERNELS & set(path.relative_to(PACKAGE).parts)}
     for function in node.KERNELS:
         file = inspect.getsourcefile(function)
-        if file:
+        if file and Path(file).is_file():  # not what was typed at a prompt
             files.add(Path(file).resolve())
     return sorted(files)
 

@@ -1,0 +1,82 @@
+"""Every command that the documentation shows runs."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SLOW = ("archipel up", "archipel node", "archipel audit", "archipel bench")  # have tests of their own
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+COMMANDS = [
+    (page.name, line.split("#")[0].strip())
+    for page in PAGES
+    for block in blocks(page, "sh")
+    for line in block.splitlines()
+    if line.startswith("archipel ") and not line.startswith(SLOW)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A reader's folder: the examples, the described files, and data for them."""
+    here = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "examples", here / "examples")
+    for page in PAGES:
+        for block in blocks(page, "toml"):
+            name = re.match(r"# (\S+\.toml)", block)
+            if name:
+                (here / name[1]).write_text(block)
+    sensors = here / "sensors"
+    sensors.mkdir()
+    draw = np.random.default_rng(0)
+    for k in range(6):
+        x = draw.standard_normal((60, 2))
+        lines = [f"{a},{b},{np.sin(a) + 0.1 * b}" for a, b in x]
+        (sensors / f"s{k}.csv").write_text("\n".join(["depth,temperature,salinity", *lines]) + "\n")
+    return here
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page}: {command}" for page, command in COMMANDS])
+def test_documented_commands_run(page, command, folder):
+    words = [word for part in shlex.split(command) for word in expanded(part, folder)]
+    run = subprocess.run(
+        [sys.executable, "-m", "archipel", *words[1:]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def expanded(word, folder):
+    """What a shell does with a star."""
+    return sorted(str(path) for path in folder.glob(word)) or [word] if "*" in word else [word]
+
+
+def test_every_example_is_a_federation():
+    from archipel import Federation
+
+    examples = sorted((ROOT / "examples").rglob("*.toml"))
+    assert len(examples) >= 3
+    for path in examples:
+        Federation.load(path)
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
