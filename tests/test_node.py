@@ -16,6 +16,7 @@ def arrays(dtype):
 
 CALLS = {
     "dot": lambda f, a, b, m, v: f(a, b),
+    "assign": lambda f, a, b, m, v: (f(a, b), a)[1],
     "add_scaled": lambda f, a, b, m, v: (f(a, a.dtype.type(0.3), b), a)[1],
     "matvec": lambda f, a, b, m, v: (f(v, m, a), v)[1],
     "add_matvec_transposed": lambda f, a, b, m, v: (f(a, a.dtype.type(0.5), m, v), a)[1],

@@ -87,6 +87,17 @@ def dot_loop(a: Any, b: Any) -> Any:
     return total
 
 
+def assign(a: Any, b: Any) -> None:
+    """a = b, in place. (Compiled, `a[:] = b` brings a message about shapes with it that takes seconds to compile.)"""
+    a[:] = b
+
+
+@fast(assign)
+def assign_loop(a: Any, b: Any) -> None:
+    for j in range(a.shape[0]):
+        a[j] = b[j]
+
+
 def add_scaled(a: Any, factor: Any, b: Any) -> None:
     """a += factor * b, in place."""
     a += factor * b
