@@ -1,0 +1,1 @@
+"""A federation of processes over a network: what `archipel up`, `archipel node` and `archipel keys` do."""

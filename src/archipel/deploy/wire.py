@@ -1,0 +1,180 @@
+"""What crosses the network: a header of 12 bytes, then the arrays of a message as they lie in memory.
+
+    byte 0     version (high half), kind of frame (low half)
+    byte 1     turn; its top bit: the sender also asks for the first Tell of the next round
+    bytes 2-3  tag of the pair of stores that talk, so that nothing from an earlier life is taken
+    bytes 4-5  sequence number, low half
+    bytes 6-7  acknowledgement: everything before this sequence number is safe with the sender of this frame
+    bytes 8-11 round
+
+All numbers are little-endian. Arrays are those of the turn's own word (`Turn.word`, `Tell.word`), in its order, shapes
+and types: nothing about them is on the wire, and a frame of any other size is refused before anything is allocated.
+Numbers must be finite, offsets within the model.
+"""
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.errors import BadInput, Diverged
+
+VERSION = 1
+HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER = range(10)
+KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over")
+ALSO_ASKS = 0x80
+TURNS = 0x80  # more turns than this do not fit the header
+
+HEADER = struct.Struct("<BBHHHI")
+GREETING = struct.Struct("<QQI8s")  # my store, your store as I know it, what I expect next, what we run
+
+
+class Refused(ValueError):
+    """A frame that is not taken, and the kind of fault, under which it is counted."""
+
+    def __init__(self, fault: str):
+        self.fault = fault
+        super().__init__(fault)
+
+
+class Frame(NamedTuple):
+    """A frame, taken apart. `seq` and `ack` are the low 16 bits."""
+
+    kind: int
+    turn: int
+    also_asks: bool
+    tag: int
+    seq: int
+    ack: int
+    round: int
+    body: bytes
+
+
+class Greeting(NamedTuple):
+    """The body of HELLO."""
+
+    mine: int
+    yours: int
+    expects: int
+    digest: bytes
+
+
+def pack(kind: int, turn: int, also_asks: bool, tag: int, seq: int, ack: int, round: int, body: bytes = b"") -> bytes:
+    """A frame as bytes.
+
+    >>> pack(QUIET, 1, False, 0x1234, 7, 5, 300).hex(" ")
+    '13 01 34 12 07 00 05 00 2c 01 00 00'
+    """
+    turn |= ALSO_ASKS if also_asks else 0
+    return HEADER.pack(VERSION << 4 | kind, turn, tag, seq & 0xFFFF, ack & 0xFFFF, round) + body
+
+
+def greet(greeting: Greeting) -> bytes:
+    """HELLO as bytes."""
+    return pack(HELLO, 0, False, 0, 0, 0, 0, GREETING.pack(*greeting))
+
+
+def greeting_of(frame: Frame) -> Greeting:
+    """The body of a HELLO that `Vocabulary.read` has let pass."""
+    return Greeting(*GREETING.unpack(frame.body))
+
+
+class Field(NamedTuple):
+    """An array of a word."""
+
+    dtype: Any  # little-endian
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+    below: int  # an offset into the model must be below this; 0: no offset
+
+
+class Word(NamedTuple):
+    """The layout of a turn's word."""
+
+    make: Any  # the named tuple
+    kind: int  # WORD or TOLD
+    fields: tuple[Field, ...]
+    size: int
+
+
+def layout(word: Any, kind: int, model: int) -> Word:
+    """How a word lies in a frame. A field `start` is an offset into a model of so many parameters."""
+    fields, begin = [], 0
+    for name, array in zip(word._fields, word):
+        if array.dtype.kind not in "fiub":
+            raise BadInput(f"{type(word).__name__}.{name}", array.dtype, "numbers, which alone can cross the network")
+        end = begin + array.nbytes
+        offset = model if name == "start" and array.dtype.kind in "iu" else 0
+        fields.append(Field(array.dtype.newbyteorder("<"), array.shape, begin, end, offset))
+        begin = end
+    return Word(type(word), kind, tuple(fields), begin)
+
+
+class Vocabulary:
+    """All that a federation's nodes can say to each other."""
+
+    def __init__(self, turns: Any, model: int, rounds: int):
+        from archipel.turns import Tell
+
+        if len(turns) > TURNS:
+            raise BadInput("turns", len(turns), f"at most {TURNS} turns in a round")
+        self.words = [layout(turn.word, TOLD if isinstance(turn, Tell) else WORD, model) for turn in turns]
+        self.rounds = rounds
+        self.largest = HEADER.size + max([GREETING.size, *(word.size for word in self.words)])
+
+    def write(self, turn: int, word: Any) -> bytes:
+        """A word as bytes. A node never says what a neighbour would refuse."""
+        layout = self.words[turn]
+        parts = []
+        for name, field, array in zip(word._fields, layout.fields, word):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise Diverged(f"{name} became NaN or infinite: nothing is sent. A smaller step may help.")
+            parts.append(array.astype(field.dtype, copy=False).tobytes())
+        return b"".join(parts)
+
+    def read(self, data: bytes) -> Frame:
+        """A frame from bytes, of the right size and version. Raises `Refused`."""
+        size = len(data)
+        if size > self.largest:
+            raise Refused("oversize")
+        if size < HEADER.size:
+            raise Refused("too short")
+        first, second, tag, seq, ack, round = HEADER.unpack_from(data)
+        if first >> 4 != VERSION:
+            raise Refused("another version")
+        kind, turn = first & 15, second & ~ALSO_ASKS
+        if kind >= len(KINDS):
+            raise Refused("unknown kind")
+        if turn >= len(self.words) or round > self.rounds:
+            raise Refused("unknown turn or round")
+        if kind in (WORD, TOLD):
+            word = self.words[turn]
+            if kind != word.kind or size != HEADER.size + word.size:
+                raise Refused("wrong size")
+            self.check(word, data)
+        elif size != HEADER.size + (GREETING.size if kind == HELLO else 0):
+            raise Refused("wrong size")
+        return Frame(kind, turn, bool(second & ALSO_ASKS), tag, seq, ack, round, data[HEADER.size :])
+
+    def check(self, word: Word, data: bytes) -> None:
+        """Refuse numbers that are not finite, and offsets beyond the model."""
+        for field, array in zip(word.fields, arrays(word, data, HEADER.size)):
+            if field.dtype.kind == "f" and not np.isfinite(array).all():
+                raise Refused("NaN or infinity")
+            if field.below and not ((array >= 0) & (array < field.below)).all():
+                raise Refused("offset beyond the model")
+
+    def word(self, frame: Frame) -> Any:
+        """The word of a frame that `read` has let pass: views of its bytes, in this machine's order."""
+        layout = self.words[frame.turn]
+        return layout.make(*[array.astype(array.dtype.newbyteorder("=")) for array in arrays(layout, frame.body, 0)])
+
+
+def arrays(word: Word, data: bytes, offset: int) -> list[Any]:
+    """The arrays of a word, as views of the bytes."""
+    found = []
+    for field in word.fields:
+        count = (field.end - field.begin) // field.dtype.itemsize
+        found.append(np.frombuffer(data, field.dtype, count, offset + field.begin).reshape(field.shape))
+    return found
