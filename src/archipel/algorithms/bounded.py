@@ -16,7 +16,7 @@ ROOM = 1.0 - 1e-14  # for rounding: a clipped norm is at most the bound in float
 
 @kernel
 def example_factor(model: Any, x: Any, y: Any, settings: Any) -> Any:
-    """What x is multiplied by in an example's gradient: the loss's slope, with features, target and gradient bounded."""
+    """What x is multiplied by in an example's gradient: the slope, with features, target and gradient bounded."""
     if settings.clip == np.inf and settings.features == np.inf:
         return slope(settings.loss, dot(x, model), clip_target(y, settings.target))
     length = norm_l2(x)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.zcdp_nfl import ZcdpNfl, degrees_of, hear, merge, say
+from archipel.algorithms.zcdp_nfl import Fit, ZcdpNfl, degrees_of, say
 from archipel.errors import BadInput
 from archipel.node import kernel, matvec
 from archipel.privacy.policy import Privacy
@@ -55,18 +55,15 @@ class PAdmm(ZcdpNfl):
 
     play: ClassVar = staticmethod(act)
 
-    penalty: float = 2.0
-    step: float = 1.0  # not used: there is no first-order approximation
-    decay: float = 0.0
-    proximal: bool = False
+    proximal: bool = False  # nor are step and decay used: there is no first-order approximation
 
     def plan(self, scene: Scene) -> Plan:
         """The plan of zCDP-NFL, with every local problem solved beforehand."""
         if scene.task.loss != SQUARED or scene.task.regulariser[0] > 0:
             raise BadInput("problem.objective", "nonsmooth", "ridge: p-admm solves squared losses without an l1 part")
         plan = super().plan(scene)
-        inverses, pulled = solved(scene, self.penalty)
-        return plan._replace(tables={"peer": Peer(*plan.tables["peer"], inverses, pulled)})
+        inverses, pulled = solved(scene, plan.settings.penalty)
+        return plan._replace(tables={"peer": Peer(*plan.tables["peer"], inverses, pulled)})  # type: ignore[call-arg]
 
     def policy(self, scene: Scene) -> Privacy | None:
         """Refuse to call enforced what is not."""
@@ -76,13 +73,13 @@ class PAdmm(ZcdpNfl):
             raise BadInput("privacy.enforce", policy.enforce, right)
         return policy
 
-    def weights(self, scene: Scene) -> Any:
+    def weights(self, scene: Scene, fit: Fit) -> Any:
         """(peers, rounds): the strong convexity of the local problem, 2 rho |N_k| + 2 lambda / K."""
-        convexity = 2 * self.penalty * degrees_of(scene.graph) + 2 * scene.task.regulariser[1] / scene.task.clients
+        convexity = 2 * fit.penalty * degrees_of(scene.graph) + 2 * scene.task.regulariser[1] / scene.task.clients
         return np.broadcast_to(convexity[:, None], (scene.task.clients, scene.rounds))
 
     def check(self, scene: Scene) -> dict[str, float]:
-        self.check_numbers()
+        self.fit(scene)
         return {}
 
 

@@ -23,7 +23,7 @@ from archipel.privacy.bounding import project_ball
 from archipel.privacy.noise import NONE, disturb
 from archipel.privacy.policy import Guard, Noise, Privacy, release_costs
 from archipel.privacy.purse import Purse, pay, release_cost, spend_all
-from archipel.problems.losses import LOSSES, SQUARED
+from archipel.problems.losses import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
 from archipel.theory import zcdp_nfl as theory
 from archipel.turns import Plan, Scene, Turn
 
@@ -160,35 +160,47 @@ def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 # --- the descriptions -----------------------------------------------------------------------------------------------
 
 
+class Fit(NamedTuple):
+    """rho, and eta(n) = step / n^decay."""
+
+    penalty: float
+    step: float
+    decay: float
+
+
 @dataclass(frozen=True)
 class ZcdpNfl:
     """Networked ADMM with first-order steps and Gaussian noise: nonsmooth losses and regularisers, no server.
 
-    `step` / n^`decay` is eta(n), `penalty` is rho. `proximal` takes the l1 part as a soft threshold, which also finds
-    solutions with zeros in them; false is the subgradient, as published.
+    `step` / n^`decay` is eta(n), `penalty` is rho; where they are not given they fit the loss. `proximal` takes the
+    l1 part as a soft threshold, which also finds solutions with zeros in them; false is the subgradient, as published.
     """
 
     topologies: ClassVar = ("peers",)
     precision: ClassVar = "float64"
     shown: ClassVar = "stored"
     play: ClassVar = staticmethod(act)
+    fits: ClassVar = {
+        SQUARED: Fit(2.0, 0.4, 0.25),
+        ABSOLUTE: Fit(1.0, 3.0, 1.0),
+        LOGISTIC: Fit(0.25, 4.0, 0.0),
+        HUBER: Fit(1.0, 1.0, 0.25),
+    }
 
-    penalty: float = 2.0
-    step: float = 0.4
-    decay: float = 0.25
+    penalty: float | None = None
+    step: float | None = None
+    decay: float | None = None
     proximal: bool = True
 
     def plan(self, scene: Scene) -> Plan:
         """Peers, all at zero, and their one turn."""
-        self.check_numbers()
-        policy = self.policy(scene)
+        fit, policy = self.fit(scene), self.policy(scene)
         guard = policy.guard() if policy else Guard()
-        weights, degrees = self.weights(scene), degrees_of(scene.graph)
-        noise, change, purse = priced(policy, scene, weights)
+        noise, change, purse = priced(policy, scene, self.weights(scene, fit))
         l1, l2 = (share / scene.task.clients for share in scene.task.regulariser)
+        mixing = 1.0 / (1.0 + float(degrees_of(scene.graph).max(initial=0)))
         settings = Settings(
-            float(self.penalty), float(self.step), float(self.decay), int(scene.task.loss), l1, l2,
-            int(self.proximal), 1.0 / (1.0 + float(degrees.max(initial=0))), *guard, int(policy is not None),
+            *fit, int(scene.task.loss), l1, l2, int(self.proximal), mixing, *guard, int(policy is not None),
             noise.law, noise.shape,
         )  # fmt: skip
         size, real = scene.task.size, scene.dtype
@@ -197,25 +209,25 @@ class ZcdpNfl:
         tables = {"peer": peers(scene.task.clients, size, real, change, noise)}
         return Plan(tables, (turn,), settings, {0: size}, purse=purse)
 
-    def check_numbers(self) -> None:
-        """Refuse what makes no sense, before anything runs."""
+    def fit(self, scene: Scene) -> Fit:
+        """rho and eta(n), checked."""
+        fitting = self.fits[scene.task.loss]._asdict()
+        given = {name: getattr(self, name) for name in fitting if getattr(self, name) is not None}
+        fit = Fit(**{name: float(value) for name, value in (fitting | given).items()})
         for name in ("penalty", "step"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise BadInput(f"algorithm.{name}", getattr(self, name), "a positive number")
-        if not 0 <= self.decay <= 1:
-            raise BadInput("algorithm.decay", self.decay, "an exponent from 0 to 1")
+            if not 0 < getattr(fit, name) < np.inf:
+                raise BadInput(f"algorithm.{name}", getattr(fit, name), "a positive number")
+        if not 0 <= fit.decay <= 1:
+            raise BadInput("algorithm.decay", fit.decay, "an exponent from 0 to 1")
+        return fit
 
     def policy(self, scene: Scene) -> Privacy | None:
         """The [privacy] table, as this algorithm reads it."""
         return scene.privacy
 
-    def weights(self, scene: Scene) -> Any:
+    def weights(self, scene: Scene, fit: Fit) -> Any:
         """(peers, rounds): what the data's gradient is divided by, 2 rho |N_k| + 1 / eta(n)."""
-        return self.inertias(scene.rounds) + 2 * self.penalty * degrees_of(scene.graph)[:, None]
-
-    def inertias(self, rounds: int) -> Any:
-        """1 / eta(n)."""
-        return np.arange(1, rounds + 1) ** self.decay / self.step
+        return inertias(fit, scene.rounds) + 2 * fit.penalty * degrees_of(scene.graph)[:, None]
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned: every peer's own model, which it does not share as it is."""
@@ -223,18 +235,19 @@ class ZcdpNfl:
 
     def check(self, scene: Scene) -> dict[str, float]:
         """The stability bound of the step for a squared loss, and what the theory says of the noise."""
-        self.check_numbers()
+        fit = self.fit(scene)
         graph = theory.spectrum(adjacency(scene.graph)) if scene.task.clients > 1 else None
-        found = {"noise_factor": theory.noise_factor(graph, self.penalty, scene.task.size)} if graph else {}
+        found = {"noise_factor": theory.noise_factor(graph, fit.penalty, scene.task.size)} if graph else {}
         if scene.task.loss == SQUARED:
-            found["step_bound"] = step_bound(scene, self.penalty)
-            if self.decay == 0 and self.step > found["step_bound"]:
+            found["step_bound"] = step_bound(scene, fit.penalty)
+            if fit.decay == 0 and fit.step > found["step_bound"]:
                 right = f"at most {found['step_bound']:.4g}, beyond which it may diverge, or a decay above 0"
-                raise BadInput("algorithm.step", self.step, right)
+                raise BadInput("algorithm.step", fit.step, right)
         policy = self.policy(scene)
         if policy is not None and policy.protects:
-            noise, change, _ = priced(policy, scene, self.weights(scene))
-            found["sensitivity"] = float((change / self.weights(scene)[:, 0]).max())
+            weights = self.weights(scene, fit)
+            noise, change, _ = priced(policy, scene, weights)
+            found["sensitivity"] = float((change / weights[:, 0]).max())
             found["noise"] = float(noise.first.max())
         return found
 
@@ -252,22 +265,25 @@ class ZcdpGradNfl(ZcdpNfl):
     """The conventional networked subgradient method with the same noise, to compare."""
 
     play: ClassVar = staticmethod(act_by_subgradient)
+    fits: ClassVar = dict.fromkeys((SQUARED, LOGISTIC, HUBER), Fit(1.0, 0.3, 0.5)) | {ABSOLUTE: Fit(1.0, 1.0, 0.75)}
 
-    penalty: float = 1.0
-    step: float = 0.3
-    decay: float = 0.5
     proximal: bool = False
 
-    def weights(self, scene: Scene) -> Any:
+    def weights(self, scene: Scene, fit: Fit) -> Any:
         """(peers, rounds): 1 / eta(n)."""
-        return np.broadcast_to(self.inertias(scene.rounds), (scene.task.clients, scene.rounds))
+        return np.broadcast_to(inertias(fit, scene.rounds), (scene.task.clients, scene.rounds))
 
     def check(self, scene: Scene) -> dict[str, float]:
-        self.check_numbers()
+        self.fit(scene)
         return {}
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def inertias(fit: Fit, rounds: int) -> Any:
+    """1 / eta(n)."""
+    return np.arange(1, rounds + 1) ** fit.decay / fit.step
 
 
 def degrees_of(graph: Any) -> Any:
@@ -317,16 +333,7 @@ def priced(policy: Privacy | None, scene: Scene, weights: Any) -> tuple[Noise, A
 
 def peers(clients: int, size: int, real: Any, change: Any, noise: Noise) -> Peer:
     """All peers' rows, empty."""
-    model = np.zeros((5, clients, size), real)
-    number = np.zeros((4, clients, 1))
-    return Peer(
-        *(part.copy() for part in model[:4]),
-        number[0].copy(),
-        model[4].copy(),
-        change[:, None].astype(float).copy(),
-        noise.first.copy(),
-        number[1].copy(),
-        number[2].copy(),
-        noise.limit.copy(),
-        number[3].copy(),
-    )
+    model, told, dual, around, gradient = (np.zeros((clients, size), real) for _ in range(5))
+    heard, silent, spent, releases = (np.zeros((clients, 1)) for _ in range(4))
+    moved, first, limit = change[:, None].astype(float), noise.first.copy(), noise.limit.copy()
+    return Peer(model, told, dual, around, heard, gradient, moved, first, silent, spent, limit, releases)
