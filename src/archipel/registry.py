@@ -3,9 +3,9 @@
 from typing import Any
 
 from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep
-from archipel.algorithms.online_fed import OnlineFed
+from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
 from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.pao_fed import PaoFed
+from archipel.algorithms.pao_fed import PaoFed, PsoFed
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.sign_sgd import SignSgd
 from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
@@ -18,6 +18,8 @@ from archipel.topology import TOPOLOGIES
 
 ALGORITHMS: dict[str, type] = {
     "pao-fed": PaoFed,
+    "pso-fed": PsoFed,
+    "online-fedsgd": OnlineFedSgd,
     "online-fed": OnlineFed,
     "sign-sgd": SignSgd,
     "pldp-fl": PldpFl,

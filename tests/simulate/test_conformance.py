@@ -3,6 +3,8 @@
 import pytest
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
+from archipel.algorithms.online_fed import OnlineFedSgd
+from archipel.algorithms.pao_fed import PsoFed
 from archipel.testing import check_algorithm
 
 STREAM = Synthetic(clients=20, features=24, test=30, horizon=60, samples=(15, 30, 45, 60))
@@ -17,6 +19,8 @@ TABLE = {
     "pso-fed": Federation(STREAM, PaoFed(asked=0.4, portion=7, autonomous=False), environment=ROUGH, rounds=40),
     "pao-fed-float64": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=60, precision="float64"),
     "online-fed": Federation(STREAM, OnlineFed(asked=0.5, limit=4), environment=ROUGH, rounds=60),
+    "pso-fed-default": Federation(STREAM, PsoFed(), environment=ROUGH, rounds=40),
+    "online-fedsgd": Federation(STREAM, OnlineFedSgd(), environment=ROUGH, rounds=40),
     "online-fed-linear": Federation(Linear(clients=9, size=5, samples=30), OnlineFed(step=0.05), rounds=40),
     "sign-sgd": Federation(STREAM, SignSgd(), environment=ROUGH, rounds=40),
     "stochastic-sign-sgd": Federation(STREAM, SignSgd(bound=0.4, vote="mean"), environment=ROUGH, rounds=40),

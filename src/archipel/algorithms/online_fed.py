@@ -119,3 +119,14 @@ class OnlineFed:
     def check(self, scene: Scene) -> dict[str, float]:
         """The step bounds, as for PAO-Fed."""
         return check_step(self.step, self.force, scene)
+
+
+@dataclass(frozen=True)
+class OnlineFedSgd(OnlineFed):
+    """Online-FedSGD: Online-Fed that asks every client, every round."""
+
+    def plan(self, scene: Scene) -> Plan:
+        """As Online-Fed's."""
+        if self.asked != 1:
+            raise BadInput("algorithm.asked", self.asked, '1 for online-fedsgd, or kind = "online-fed"')
+        return super().plan(scene)

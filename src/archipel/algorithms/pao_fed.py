@@ -224,6 +224,17 @@ class PaoFed:
         return check_step(self.step, self.force, scene)
 
 
+@dataclass(frozen=True)
+class PsoFed(PaoFed):
+    """PSO-Fed: PAO-Fed's partial sharing as it was before, for ideal networks: the server asks only some clients.
+
+    Gogineni et al., ICASSP 2022: coordinated portions, no weights for age.
+    """
+
+    variant: str = "C1"
+    asked: float = 0.25
+
+
 def check_step(step: float, force: bool, scene: Scene) -> dict[str, float]:
     """Refuse a step beyond min((34), 2 / max ||z||^2): (34) alone allows steps at which the recursion diverges."""
     from archipel.theory.pao_fed import step_bounds

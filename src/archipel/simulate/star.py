@@ -69,33 +69,19 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
     kind = "parallel" if parallel else "serial"
 
     def advance(
-        first,
-        last,
-        seed,
-        all_clients,
-        servers,
-        source,
-        samples,
-        asked,
-        outbox,
-        lates,
-        inboxes,
-        numbers,
-        climate,
-        counts,
-    ):
+        first, last, seed,  # the rounds to play
+        all_clients, servers, source,  # what nodes keep
+        samples, asked, outbox, lates, inboxes,  # scratch: a row a block, a client, or a round to come
+        numbers, climate, counts,  # settings, weather, what was done
+    ):  # fmt: skip
         _ = kind
         nodes, blocks, slots = lates.shape[0], samples[0].shape[0], inboxes[0].shape[0]
         block = (nodes + blocks - 1) // blocks  # how many never changes a result: blocks share nothing
         for n in range(first, last):
             for b in prange(blocks):
                 # Only arguments can cross into a prange, so what is lent is lent in here.
-                clients, server, streams, messages = (
-                    lent(all_clients),
-                    row(lent(servers), 0),
-                    lent(source),
-                    lent(outbox),
-                )
+                clients, server = lent(all_clients), row(lent(servers), 0)
+                streams, messages = lent(source), lent(outbox)
                 settings, weather = lent(numbers), lent(climate)
                 scratch, question = row(lent(samples), b), row(lent(asked), b)
                 updates, told, said = 0, 0, 0
