@@ -35,7 +35,13 @@ class Scale:
 
 
 FULL, QUICK = Scale(20, 2000, 4), Scale(4, 1000, 2)
+DATA = Synthetic()
 KEPT: dict[tuple[Federation, int], Runs] = {}  # what was measured in this process
+
+
+def scale_of(quick: bool) -> Scale:
+    """How much is simulated: as the article, or what takes seconds."""
+    return QUICK if quick else FULL
 
 
 @lru_cache(maxsize=16)
@@ -52,12 +58,12 @@ class Lab:
         quick: bool,
         progress: Progress | None,
         environment: Environment = ARTICLE,
-        problem: Any = Synthetic(),  # noqa: B008 (frozen)
+        problem: Any = None,
         every: int = 20,
     ):
-        self.scale = QUICK if quick else FULL
-        self.progress, self.environment, self.problem, self.every = progress, environment, problem, every
-        self.bounds = bounds_of(problem)
+        self.scale, self.every = scale_of(quick), every
+        self.progress, self.environment, self.problem = progress, environment, problem or DATA
+        self.bounds = bounds_of(self.problem)
         self.largest = MARGIN * self.bounds["protective"]
 
     def play(self, label: str, algorithm: Any) -> Runs:

@@ -89,14 +89,13 @@ def gap(first: Any, second: Any) -> tuple[float, float]:
     >>> gap(np.array([1.0, 1.0]), np.array([10.0, 10.0]))
     (-10.0, 0.0)
     """
-    pairs, seeds = np.stack([first, second], 1), len(first)
-
-    def difference(chosen: Any) -> float:
-        one, other = decibels(chosen.mean(0))
-        return float(one - other)
-
-    left_out = np.array([difference(np.delete(pairs, i, 0)) for i in range(seeds)]) if seeds > 1 else np.zeros(1)
-    return difference(pairs), float(np.sqrt((seeds - 1) / seeds * ((left_out - left_out.mean()) ** 2).sum()))
+    pairs, seeds = np.stack([first, second]), len(first)
+    one, other = decibels(pairs.mean(1))
+    if seeds == 1 or not np.isfinite(pairs).all():
+        return float(one - other), 0.0
+    without = decibels((pairs.sum(1, keepdims=True) - pairs) / (seeds - 1))  # each seed left out once
+    differences = without[0] - without[1]
+    return float(one - other), float(np.sqrt((seeds - 1) * differences.var()))
 
 
 def better(claim: str, first: Runs, second: Runs, by: float = 0.0, part: Part = settled) -> Claim:

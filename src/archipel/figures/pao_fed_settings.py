@@ -11,7 +11,7 @@ import numpy as np
 from archipel.environment import Delay, Environment
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.lab import AVAILABILITY, Lab
+from archipel.figures.lab import AVAILABILITY, Lab, scale_of
 from archipel.figures.learning import HALF, SAME, Runs, alike, all_of, better, gap, saving, settled
 from archipel.figures.pao_fed_methods import (
     BEST,
@@ -55,8 +55,8 @@ def figure_4(quick: bool, progress: Progress | None) -> Figure:
 
 def salinity(columns: str, quick: bool, progress: Progress | None) -> Figure:
     """Figure 4 with some columns of the data."""
-    lab = Lab(quick, progress)
-    lab = Lab(quick, progress, problem=Calcofi(columns=columns, rows=ROWS_A_ROUND * lab.scale.rounds))
+    rows = ROWS_A_ROUND * scale_of(quick).rounds
+    lab = Lab(quick, progress, problem=Calcofi(columns=columns, rows=rows))
     u1, c2 = lab.play("PAO-Fed-U1", U1), lab.play("PAO-Fed-C2", C2)
     others = {"Online-FedSGD": FEDSGD, "Online-Fed": FED}
     sgd, fed = matched(lab, others, like=U1).values()
@@ -208,8 +208,7 @@ def wider(claim: str, here: tuple[Runs, Runs], usual: tuple[Runs, Runs]) -> Clai
 
 def figure_change(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed III-D, not drawn there: the function changes in mid-run, for coordinated and uncoordinated sharing."""
-    lab = Lab(quick, progress)
-    moment = lab.scale.rounds // 2
+    moment = scale_of(quick).rounds // 2
     lab = Lab(quick, progress, problem=Synthetic(change=moment), every=10)
     methods = {"PAO-Fed-C1": C1, "PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "PAO-Fed-U2": U2}
     c1, u1, c2, u2 = (lab.play(name, method) for name, method in methods.items())
