@@ -14,6 +14,9 @@ PAPERS = {
     "pao-fed": "archipel.figures.pao_fed",
 }
 
+FEW = 20  # points that are marked
+DASHES = ("--", "-.", ":")
+
 
 class Book(Mapping[str, Draw]):
     """`paper/figure` to the function that draws it; other names (thesis/4.2a) lead to the same function."""
@@ -78,14 +81,18 @@ def draw(figure: Figure, path: str | Path) -> Path:
     import matplotlib.pyplot as plt
 
     picture, axes = plt.subplots(figsize=(8.0, 5.0))
-    for name, (x, y) in figure.series.items():
-        few = len(x) <= 20
-        axes.plot(x, y, "--" if name in figure.dashed else "-", marker="o" if few else None, label=name, lw=1.5)
+    colours: dict[str, str] = {}
+    for i, (name, (x, y)) in enumerate(figure.series.items()):
+        like = next((known for known in colours if name.startswith(known)), "")  # a variant of a series before it
+        colours[name] = colours[like] if like else f"C{i % 10}"
+        twins = sum(colours[other] == colours[name] for other in figure.dashed if other in colours)
+        style = DASHES[(twins - 1) % len(DASHES)] if name in figure.dashed else "-"
+        axes.plot(x, y, style, marker="o" if len(x) <= FEW else None, color=colours[name], label=name, lw=1.5)
     axes.set_xscale("log" if figure.logx else "linear")
     axes.set_yscale("log" if figure.logy else "linear")
     axes.set(xlabel=figure.xlabel, ylabel=figure.ylabel, title=f"{figure.name}: {figure.title}")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     picture.savefig(path, dpi=120, bbox_inches="tight")
     plt.close(picture)
     return Path(path)
