@@ -1,0 +1,363 @@
+"""Letters between neighbours: each arrives once, in order, and stays in the outbox until it was answered.
+
+The rule that makes a crash harmless: what a node posts leaves only after the checkpoint that holds it (`commit`), and
+what it took is acknowledged only after the checkpoint that holds its effect. A node that is killed comes back as it was
+at its last checkpoint; nobody saw anything later. Acknowledgements are cumulative and ride on what is sent anyway.
+
+Two stores that meet tell each other who they are (`wire.HELLO`). A node that comes back with an empty disk is a new
+one, and its neighbours start to count anew.
+"""
+
+import logging
+import secrets
+import struct
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.deploy import wire
+from archipel.deploy.transport import Link
+from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary
+
+LOG = logging.getLogger("archipel.deploy")
+HALF, WHOLE = 1 << 15, 1 << 16
+ROOM = 4 << 20  # bytes on their way to one neighbour
+WINDOW = 1024  # and frames
+SOONEST, LATEST = 0.3, 30.0  # seconds until something unanswered is sent again
+HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to LATEST / 6
+TICK = 0.05  # seconds between two looks at what is due
+BURST = 16  # letters sent again at once
+LETTER = struct.Struct("<HQBBII")  # neighbour, sequence, kind, turn and flag, round, length of the body
+
+
+class Letter(NamedTuple):
+    """Something posted."""
+
+    kind: int
+    turn: int
+    also_asks: bool
+    round: int
+    body: bytes
+
+
+@dataclass
+class Neighbour:
+    """What two nodes know of their exchange."""
+
+    name: str
+    theirs: int = 0  # the neighbour's store; 0: not known yet
+    heard: bool = False  # in this life
+    letters: deque[Letter] = field(default_factory=deque)  # posted and not yet acknowledged
+    acked: int = 0  # the sequence number of letters[0]
+    sent: int = 0  # what was sent at least once, up to here
+    safe_out: int = 0  # what a checkpoint holds, up to here
+    next_in: int = 0
+    held: dict[int, Frame] = field(default_factory=dict)  # came too early
+    waiting: deque[Frame] = field(default_factory=deque)  # in order, not yet taken
+    safe_in: int = 0  # what was taken and is in a checkpoint: the acknowledgement
+    told: int = 0  # the acknowledgement last sent
+    owes: bool = False  # the neighbour repeats itself: it missed an acknowledgement
+    usual: float = 0.5  # seconds until a letter is sent again, learned from how long answers take
+    wait: float = 0.5  # the same, doubled each time in vain
+    resend: float = 0.0  # when
+    stamp: tuple[int, float] = (0, 0.0)  # a letter on its way and when it was sent, to learn how long answers take
+    hello: float = 0.0  # when to greet next
+    pause: float = HELLO_EVERY
+
+    @property
+    def next_out(self) -> int:
+        return self.acked + len(self.letters)
+
+    @property
+    def taken(self) -> int:
+        return self.next_in - len(self.waiting)
+
+
+class PostOffice:
+    """One node's letters, to and from all its neighbours."""
+
+    def __init__(self, link: Link, neighbours: Iterable[str], vocabulary: Vocabulary, digest: bytes):
+        self.link, self.vocabulary, self.digest = link, vocabulary, digest
+        self.mine = secrets.randbits(63) + 1
+        self.neighbours = {name: Neighbour(name) for name in neighbours}
+        self.window = max(4, min(WINDOW, ROOM // vocabulary.largest))
+        self.faults: Counter[str] = Counter()
+        self.traffic: Counter[str] = Counter()
+        self.changed = False  # something was posted or taken since the last checkpoint
+        self.fresh: set[str] = set()  # who was heard since somebody last looked
+        self.owing = False  # a neighbour waits for an acknowledgement it missed
+        self.ticked, self.alarm = 0.0, 0.0
+
+    # --- for the node -------------------------------------------------------------------------------------------------
+
+    def post(self, to: str, kind: int, turn: int, round: int, body: bytes = b"") -> None:
+        """Put a letter into the outbox. It leaves after the next checkpoint."""
+        other = self.neighbours[to]
+        self.changed = True
+        letter = Letter(kind, turn, False, round, body)
+        if kind == wire.QUIET and other.next_out > other.safe_out:
+            last = other.letters[-1]
+            if last.kind == wire.QUIET and last.turn == turn and not last.also_asks:
+                other.letters[-1] = letter  # silence up to a round says it all
+                return
+        other.letters.append(letter)
+
+    def ask(self, to: str, turn: int, round: int) -> None:
+        """Ask a neighbour for what it tells; on the back of the last round's letter where that has not left yet."""
+        other = self.neighbours[to]
+        if other.next_out > other.safe_out:
+            last = other.letters[-1]
+            if last.kind in (wire.WORD, wire.QUIET) and last.round == round - 1:
+                other.letters[-1] = last._replace(also_asks=True)
+                return
+        self.post(to, wire.ASK, turn, round)
+
+    def ask_ahead(self, to: str) -> None:
+        """Let the letter just posted also ask for the next round."""
+        other = self.neighbours[to]
+        other.letters[-1] = other.letters[-1]._replace(also_asks=True)
+
+    def waiting(self, name: str) -> deque[Frame]:
+        """What came from a neighbour and was not taken yet."""
+        return self.neighbours[name].waiting
+
+    def take(self, name: str) -> Frame:
+        """Take the next letter from a neighbour: its effect must be in the next checkpoint."""
+        self.changed = True
+        return self.neighbours[name].waiting.popleft()
+
+    def state(self) -> dict[str, Any]:
+        """All that a checkpoint must hold."""
+        marks = [(n.theirs, n.taken, n.acked, n.next_out) for n in self.neighbours.values()]
+        parts = []
+        for i, other in enumerate(self.neighbours.values()):
+            for seq, letter in enumerate(other.letters, other.acked):
+                flagged = letter.turn | (wire.ALSO_ASKS if letter.also_asks else 0)
+                parts.append(LETTER.pack(i, seq, letter.kind, flagged, letter.round, len(letter.body)) + letter.body)
+        return {
+            "mine": self.mine,
+            "names": list(self.neighbours),
+            "marks": np.array(marks, np.uint64).reshape(-1, 4),
+            "letters": b"".join(parts),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.mine = state["mine"]
+        known = [self.neighbours.get(name) for name in state["names"]]
+        for other, (theirs, taken, acked, _) in zip(known, state["marks"].tolist()):
+            if other is not None:
+                other.theirs = theirs
+                other.next_in = other.safe_in = other.told = taken
+                other.acked = other.sent = other.safe_out = acked
+        data, at = state["letters"], 0
+        while at < len(data):
+            i, _, kind, flagged, round, length = LETTER.unpack_from(data, at)
+            at += LETTER.size + length
+            other = known[i]
+            if other is not None:
+                turn, also = flagged & ~wire.ALSO_ASKS, bool(flagged & wire.ALSO_ASKS)
+                other.letters.append(Letter(kind, turn, also, round, data[at - length : at]))
+                other.safe_out = other.next_out
+
+    def commit(self) -> None:
+        """The checkpoint is on disk: what was posted may leave, what was taken is acknowledged."""
+        for other in self.neighbours.values():
+            other.safe_out, other.safe_in = other.next_out, other.taken
+        self.changed = False
+        self.flush()
+
+    # --- the network --------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what may leave, and acknowledgements that nothing else carries."""
+        now = time.monotonic()
+        for other in self.neighbours.values():
+            if other.theirs:
+                self.send_new(other, now)
+                if other.told != other.safe_in or other.owes:
+                    self.transmit(other, wire.pack(wire.ACK, 0, False, self.tag_to(other), 0, other.safe_in, 0))
+
+    def send_new(self, other: Neighbour, now: float) -> None:
+        """What a checkpoint holds and was not sent yet, as far as the window reaches."""
+        last = min(other.safe_out, other.acked + self.window)
+        if other.sent >= last:
+            return
+        if other.sent == other.acked:
+            other.resend = now + other.wait
+            self.alarm = min(self.alarm, other.resend)
+        if other.stamp[0] < other.acked or other.stamp[1] == 0:
+            other.stamp = other.sent, now
+        for seq in range(other.sent, last):
+            self.send_letter(other, seq)
+        other.sent = last
+
+    def send_letter(self, other: Neighbour, seq: int) -> None:
+        letter = other.letters[seq - other.acked]
+        head = letter.kind, letter.turn, letter.also_asks, self.tag_to(other), seq, other.safe_in, letter.round
+        self.transmit(other, wire.pack(*head, letter.body))
+
+    def transmit(self, other: Neighbour, data: bytes) -> None:
+        other.told, other.owes = other.safe_in, False
+        self.traffic["frames out"] += 1
+        self.traffic["bytes out"] += len(data)
+        self.link.send(other.name, data)
+
+    def greet(self, other: Neighbour) -> None:
+        self.link.send(other.name, wire.greet(Greeting(self.mine, other.theirs, other.safe_in, self.digest)))
+        self.traffic["hellos"] += 1
+        other.pause = min(2 * other.pause, LATEST / 6)
+        other.hello = time.monotonic() + other.pause
+
+    def tick(self) -> float:
+        """Greet who was not heard yet, send again what was not answered; returns the seconds until there is more to do.
+
+        A repeated letter is the one in the outbox, byte for byte: noise is never drawn again.
+        """
+        now = time.monotonic()
+        if now < self.ticked + TICK:
+            return max(self.ticked + TICK, self.alarm) - now
+        soon = now + 60.0
+        for other in self.neighbours.values():
+            if not other.heard:
+                if now >= other.hello:
+                    self.greet(other)
+                soon = min(soon, other.hello)
+            if other.theirs and other.sent > other.acked:
+                if now >= other.resend:
+                    for seq in range(other.acked, min(other.sent, other.acked + BURST)):
+                        self.send_letter(other, seq)
+                        self.traffic["sent again"] += 1
+                    other.wait, other.stamp = min(2 * other.wait, LATEST), (other.sent, 0.0)
+                    other.resend = now + other.wait
+                soon = min(soon, other.resend)
+        self.ticked, self.alarm = now, max(soon, now + TICK)
+        return self.alarm - now
+
+    def pump(self, timeout: float) -> bool:
+        """Take in what the network has, waiting at most so long for the first; whether anything came."""
+        found = self.link.receive(max(0.0, min(timeout, self.tick())))
+        count = 0
+        while found is not None:
+            self.arrived(*found)
+            count += 1
+            found = self.link.receive(0.0) if count < WINDOW else None
+        if self.owing:
+            self.owing = False
+            self.flush()
+        return count > 0
+
+    def arrived(self, sender: str, data: bytes) -> None:
+        """One frame from the network. Whatever it is, it does no harm."""
+        self.traffic["frames in"] += 1
+        self.traffic["bytes in"] += len(data)
+        other = self.neighbours.get(sender)
+        try:
+            if other is None:
+                raise Refused("from a stranger")
+            frame = self.vocabulary.read(data)
+            if frame.kind == wire.HELLO:
+                self.greeted(other, wire.greeting_of(frame))
+            elif frame.tag != self.tag_from(other) or not other.theirs:
+                if time.monotonic() >= other.hello:
+                    self.greet(other)
+                raise Refused("from another life")
+            else:
+                self.accept(other, frame)
+        except Refused as refused:
+            self.faults[refused.fault] += 1
+            if self.faults[refused.fault] == 1:
+                LOG.warning("refused a message from %s: %s (further ones are only counted)", sender, refused.fault)
+
+    def accept(self, other: Neighbour, frame: Frame) -> None:
+        """A frame of this exchange: what it acknowledges, and what it brings."""
+        ack = near(frame.ack, other.acked)
+        if ack > other.safe_out:
+            raise Refused("acknowledges what was never sent")
+        if ack > other.acked:
+            self.acknowledged(other, ack)
+        self.hear_from(other)
+        if frame.kind == wire.ACK:
+            return
+        seq = near(frame.seq, other.next_in)
+        if seq < other.next_in or seq in other.held:
+            self.traffic["repeats"] += 1
+            other.owes = self.owing = True
+            return
+        if seq >= other.safe_in + self.window:
+            raise Refused("beyond the window")
+        other.held[seq] = frame
+        while other.next_in in other.held:
+            other.waiting.append(other.held.pop(other.next_in))
+            other.next_in += 1
+
+    def hear_from(self, other: Neighbour) -> None:
+        other.heard, other.pause = True, HELLO_EVERY
+        self.fresh.add(other.name)
+
+    def acknowledged(self, other: Neighbour, ack: int) -> None:
+        """Letters before `ack` are safe with the neighbour."""
+        now = time.monotonic()
+        for _ in range(ack - other.acked):
+            other.letters.popleft()
+        seq, when = other.stamp
+        if when and seq < ack:  # answers may take a whole round: learn how long, rather than repeat too soon
+            other.usual = min(max(SOONEST, 2.5 * (now - when), 0.5 * other.usual), LATEST)
+            other.stamp = ack, 0.0
+        other.acked, other.sent, other.wait = ack, max(other.sent, ack), other.usual
+        other.resend = now + other.wait
+        self.send_new(other, now)
+
+    def greeted(self, other: Neighbour, greeting: Greeting) -> None:
+        """A neighbour says which store it has, and what it knows of ours."""
+        if greeting.digest != self.digest:
+            raise Refused("runs another description")
+        if not greeting.mine:
+            raise Refused("a store without a number")
+        is_new = greeting.mine != other.theirs
+        if is_new:
+            self.start_anew(other, greeting.mine)
+        knows_us = greeting.yours == self.mine
+        if knows_us and other.acked <= greeting.expects <= other.safe_out:
+            other.sent = greeting.expects  # what it missed while it was away goes out again
+            self.acknowledged(other, greeting.expects)
+        self.hear_from(other)
+        if is_new or not knows_us:
+            self.greet(other)
+
+    def start_anew(self, other: Neighbour, theirs: int) -> None:
+        """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint."""
+        if other.theirs:
+            self.traffic["neighbours that lost their disk"] += 1
+        other.theirs = theirs
+        other.acked = other.sent = other.safe_out = 0
+        other.next_in = other.safe_in = other.told = 0
+        other.held.clear()
+        other.waiting.clear()
+        other.stamp = 0, 0.0
+        self.changed = True
+
+    def tag_to(self, other: Neighbour) -> int:
+        return tag(self.mine, other.theirs)
+
+    def tag_from(self, other: Neighbour) -> int:
+        return tag(other.theirs, self.mine)
+
+
+def near(low: int, expected: int) -> int:
+    """The number with these low 16 bits that is nearest to the expected one.
+
+    >>> near(3, 65530), near(65530, 65539)
+    (65539, 65530)
+    """
+    return expected + (low - expected + HALF) % WHOLE - HALF
+
+
+def tag(sender: int, receiver: int) -> int:
+    """Names the pair of stores in two bytes."""
+    return zlib.crc32(struct.pack("<QQ", sender, receiver)) & 0xFFFF

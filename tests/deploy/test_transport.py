@@ -1,0 +1,200 @@
+"""One suite for every transport: whatever the network does, each letter arrives once and in order."""
+
+import random
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from archipel.algorithms.portions import Portion
+from archipel.deploy import post, wire
+from archipel.deploy.memory import Hub
+from archipel.deploy.post import PostOffice
+from archipel.deploy.transport import Faulty
+from archipel.deploy.wire import Vocabulary
+from archipel.turns import Tell, Turn
+
+WORD = Portion(np.zeros(4, np.float32), np.zeros(1, np.uint32))
+TURNS = (Tell("s", "c", None, None, WORD), Turn("c", "s", None, None, None, WORD, None))
+VOCABULARY = Vocabulary(TURNS, 200, 1_000_000)
+DIGEST = b"the same"
+
+
+class MemoryNetwork:
+    """Two nodes in this process."""
+
+    def __init__(self) -> None:
+        self.hub = Hub({("a", "b"), ("b", "a")})
+
+    def join(self, name: str) -> Any:
+        return self.hub.join(name)
+
+    def close(self) -> None:
+        pass
+
+
+class ZenohNetwork:
+    """Two nodes that talk through the loopback interface."""
+
+    def __init__(self) -> None:
+        from conftest import free_port  # type: ignore[import-not-found]
+
+        self.endpoint = f"tcp/127.0.0.1:{free_port()}"
+
+    def join(self, name: str) -> Any:
+        from archipel.deploy.zenoh_link import ZenohLink, bare_config
+
+        listens = name == "a"
+        config = bare_config([self.endpoint] if listens else [], [] if listens else [self.endpoint], 1 << 20)
+        return ZenohLink("test", name, ["b" if listens else "a"], config)
+
+    def close(self) -> None:
+        pass
+
+
+NETWORKS = {"memory": MemoryNetwork}
+
+
+@pytest.fixture(params=list(NETWORKS))
+def network(request: Any) -> Any:
+    made = NETWORKS[request.param]()
+    yield made
+    made.close()
+
+
+class Node:
+    """A node that counts: it posts the numbers 0, 1, 2, ... and writes down those it gets. It can be killed."""
+
+    def __init__(self, network: Any, name: str, other: str, **faults: Any):
+        self.network, self.name, self.other, self.faults = network, name, other, faults
+        self.disk: Any = None
+        self.life = 0
+        self.start()
+
+    def start(self) -> None:
+        self.life += 1
+        self.link = Faulty(self.network.join(self.name), 100 * self.life + ord(self.name), **self.faults)
+        self.office = PostOffice(self.link, [self.other], VOCABULARY, DIGEST)
+        self.posted, self.got = 0, []
+        if self.disk is not None:
+            state, self.posted, got = self.disk
+            self.office.restore(state)
+            self.got = list(got)
+
+    def kill(self) -> None:
+        """All is gone but the last checkpoint."""
+        self.link.close()
+        self.start()
+
+    def live(self, until: int, checkpoint: bool = True) -> None:
+        self.office.pump(0.002)
+        while self.office.waiting(self.other):
+            self.got.append(self.office.take(self.other).round)
+        if self.posted < until:
+            self.office.post(self.other, wire.HERE, 0, self.posted)
+            self.posted += 1
+        if checkpoint and self.office.changed:
+            self.disk = self.office.state(), self.posted, tuple(self.got)
+            self.office.commit()
+
+
+def converse(network: Any, count: int, seconds: float = 20.0, kills: int = 0, **faults: Any) -> tuple[Node, Node]:
+    """Two nodes post `count` numbers each; whatever happens, both get all of them, in order, once."""
+    nodes = Node(network, "a", "b", **faults), Node(network, "b", "a", **faults)
+    draw, end = random.Random(1), time.monotonic() + seconds
+    deaths = draw.sample(range(count), kills)
+    step = 0
+    while time.monotonic() < end:
+        for node in nodes:
+            node.live(count, checkpoint=draw.random() < 0.5 or node.posted >= count)
+        if step in deaths:
+            nodes[draw.randrange(2)].kill()
+        step += 1
+        if all(len(node.got) >= count and not node.office.neighbours[node.other].letters for node in nodes):
+            break
+    for node in nodes:
+        node.link.close()
+        assert node.got == list(range(count))
+    return nodes
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: Any) -> None:
+    """Loss is noticed after milliseconds here, so that the suite is short."""
+    monkeypatch.setattr(post, "SOONEST", 0.02)
+    monkeypatch.setattr(post, "HELLO_EVERY", 0.02)
+    monkeypatch.setattr(post, "TICK", 0.005)
+    monkeypatch.setattr(post, "LATEST", 0.3)
+
+
+def test_all_is_well(network, monkeypatch):
+    monkeypatch.setattr(post, "SOONEST", 1.0)
+    monkeypatch.setattr(post, "LATEST", 10.0)
+    a, _ = converse(network, 100)
+    assert a.office.traffic["sent again"] == 0 and not a.office.faults
+
+
+def test_loss(network):
+    a, _ = converse(network, 40, loss=0.3)
+    assert a.office.traffic["sent again"] > 0
+
+
+def test_repeats(network):
+    a, _ = converse(network, 100, repeat=0.5)
+    assert a.office.traffic["repeats"] > 0
+
+
+def test_delay_and_reordering(network):
+    converse(network, 60, delay=0.02)
+
+
+def test_all_at_once(network):
+    converse(network, 60, loss=0.2, repeat=0.2, delay=0.01)
+
+
+def test_restarts(network):
+    a, b = converse(network, 100, kills=12, loss=0.1)
+    assert a.life + b.life == 2 + 12
+
+
+def test_garbage_and_oversize(network):
+    """Among good letters: noise, frames of other versions, huge ones. They are counted, the rest arrives."""
+    draw = random.Random(3)
+    nodes = Node(network, "a", "b"), Node(network, "b", "a")
+    end = time.monotonic() + 10
+    while time.monotonic() < end and any(len(node.got) < 50 for node in nodes):
+        for node in nodes:
+            node.live(50)
+            node.link.send(node.other, draw.randbytes(draw.randrange(60)))
+            node.link.send(node.other, wire.pack(wire.WORD, 1, False, 0, 0, 0, 0, bytes(20)))
+            node.link.send(node.other, bytes(5000))
+    for node in nodes:
+        node.link.close()
+        assert node.got == list(range(50))
+        faults = node.office.faults
+        assert faults["oversize"] > 10 and faults["another version"] > 10 and faults["from another life"] > 10, faults
+
+
+def test_a_neighbour_with_an_empty_disk_is_a_new_one(network):
+    a, b = Node(network, "a", "b"), Node(network, "b", "a")
+    for _ in range(100):
+        a.live(10), b.live(10)
+    assert b.got == list(range(10))
+    b.disk = None
+    b.kill()
+    end = time.monotonic() + 10
+    while time.monotonic() < end and (len(b.got) < 10 or len(a.got) < 20):
+        a.live(20), b.live(10)
+    assert a.got == [*range(10), *range(10)] and b.got == list(range(10, 20))
+    assert a.office.traffic["neighbours that lost their disk"] == 1
+    a.link.close(), b.link.close()
+
+
+def test_another_description_is_refused(network):
+    a, b = Node(network, "a", "b"), Node(network, "b", "a")
+    b.office.digest = b"another!"
+    for _ in range(40):
+        a.live(5), b.live(5)
+    assert not a.got and not b.got and a.office.faults["runs another description"] >= 1
+    a.link.close(), b.link.close()
