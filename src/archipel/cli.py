@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from archipel.cli_privacy import register
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Federated learning where the data lives. Start with: archipel run examples/pao-fed.toml --out results",
 )
+register(app)
 screen, errors = Console(), Console(stderr=True)
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]

@@ -296,7 +296,7 @@ def test_a_whole_client_costs_as_many_samples_as_it_has():
 
 
 def test_per_round_rules_waste_noise():
-    """(epsilon, delta)-DP-NFL and zCDP-NFL are the same mechanism: under one accountant the first pays less than asked."""
+    """(epsilon, delta)-DP-NFL is the same mechanism: under one accountant it pays less than what was asked for."""
     privacy = Privacy(epsilon=2.0, clip=1.0)
     waste, exact = (
         federation(algorithm=algorithm, privacy=privacy, rounds=100).stage().plan.purse.forecast().epsilon.max()

@@ -14,7 +14,7 @@ import numpy as np
 from archipel.node import kernel
 from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_epsilon
 from archipel.privacy.gaussian import epsilon_of
-from archipel.privacy.ledger import ASSUMED, ENFORCED, EpsilonBudget, Ledger, Terms, ZcdpBudget, ledgers_json
+from archipel.privacy.ledger import EpsilonBudget, Terms, ZcdpBudget
 from archipel.privacy.meter import gaussian_cost
 from archipel.privacy.noise import LAPLACE, NONE
 from archipel.privacy.policy import Privacy, amounts, laplace_epsilon
@@ -74,7 +74,10 @@ class Paid(NamedTuple):
 
 
 class Purse(NamedTuple):
-    """Where the clients' purses are, and what their payments mean."""
+    """Where the clients' purses are, and what their payments mean.
+
+    A plan may have its own in place of it, with `paid(tables)`, `forecast()` and `ledger(tables, over_time)`.
+    """
 
     policy: Privacy
     terms: Terms
@@ -152,23 +155,6 @@ class Purse(NamedTuple):
         return self.names[k] if self.names else f"{self.role} {k}"
 
 
-class Kept(NamedTuple):
-    """Ledgers that an algorithm charges itself, release by release, in place of a purse."""
-
-    ledgers: list[Ledger]
-    delta: float
-
-    def paid(self, tables: dict[str, Any]) -> Paid:
-        """What was paid so far; epsilon where it is quick to find, else by the zCDP total."""
-        rho = np.array([ledger.rho() for ledger in self.ledgers])
-        releases = np.array([sum(charge.times for charge in ledger.charges) for ledger in self.ledgers])
-        return Paid(rho, releases, np.array([zcdp_epsilon(r, self.delta) for r in rho]), np.full(len(rho), RDP, object))
-
-    def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        """The whole of ledger.json."""
-        return ledgers_json(self.ledgers, self.delta)
-
-
 @lru_cache(maxsize=4096)
 def alike_epsilon(each: float, releases: int, delta: float) -> tuple[float, str]:
     """epsilon of so many Laplace releases of the same epsilon."""
@@ -213,6 +199,3 @@ def spend_all(costs: Any, limits: Any, apart: bool = False) -> tuple[Any, Any]:
         total = np.where(covered, np.maximum(total, cost) if apart else total + cost, total)
         count += covered
     return total, count
-
-
-__all__ = ["ASSUMED", "ENFORCED", "Kept", "Paid", "Purse", "pay", "pay_apart", "release_cost", "spend_all"]

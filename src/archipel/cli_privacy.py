@@ -1,0 +1,100 @@
+"""The commands about privacy: what a federation will have cost, and whether it keeps what it promises."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+LISTED = 100  # clients that get a row each; more are put together where their numbers are the same
+screen = Console()
+
+Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("privacy")(privacy)
+
+
+def privacy(federation: Description, as_json: Json = False) -> None:
+    """Say what each client will have paid at most when all rounds are over, before anything runs.
+
+    In zCDP and in (epsilon, delta), for which unit and neighbouring relation, and whether it is enforced or assumed.
+
+    Example: archipel privacy examples/zcdp-nfl.toml
+    """
+    from archipel.federation import Federation
+
+    described = Federation.load(federation)
+    stage = described.stage()
+    if stage.plan.purse is None:
+        screen.print("No [privacy] table: nothing is protected, nothing is counted.")
+        return
+    outlook = forecast(stage)
+    if as_json:
+        print(json.dumps(outlook, indent=1))
+        return
+    for line in preamble(outlook, described.rounds):
+        screen.print(line, highlight=False, markup=False, soft_wrap=True)
+    screen.print(table_of(outlook))
+
+
+def forecast(stage: Any) -> dict[str, Any]:
+    """What `ledger.json` will say at most after the last round."""
+    from archipel.privacy.purse import finite
+
+    purse = stage.plan.purse
+    ledger, paid = purse.ledger(stage.plan.tables, []), purse.forecast()
+    for k, node in enumerate(ledger["nodes"]):
+        node.pop("over_time", None)
+        node["releases"] = int(paid.releases[k])
+        node["spent"] = {"rho": finite(paid.rho[k]), "epsilon": finite(paid.epsilon[k]), "delta": ledger["delta"]}
+        node["spent"]["method"] = str(paid.methods[k])
+    worst = max((node["spent"]["epsilon"] or float("inf") for node in ledger["nodes"]), default=0.0)
+    return ledger | {"worst": {"epsilon": finite(worst), "delta": ledger["delta"]}}
+
+
+def preamble(outlook: dict[str, Any], rounds: int) -> list[str]:
+    """What the numbers of the table are about."""
+    terms = outlook if "unit" in outlook else outlook["nodes"][0]
+    change = "replaced by another" if terms["relation"] == "replace-one" else "added or removed"
+    lines = [
+        f"After {rounds} rounds at most, if a client takes part in all of them.",
+        f"Protected: one {terms['unit']}, {change} ({terms['relation']}). Guarantee: {terms['guarantee']}.",
+    ]
+    lines += [f"  {held['how']}: {held['what']}" for held in terms["assumptions"]]
+    if terms["guarantee"] == "assumed":
+        lines.append("What is assumed is no guarantee: set privacy.enforce = true.")
+    return lines
+
+
+def table_of(outlook: dict[str, Any]) -> Table:
+    """A row a client, or a row for all whose numbers are the same."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    together = len(outlook["nodes"]) > LISTED
+    for node in outlook["nodes"]:
+        cells = (*numbers_of(node), node.get("guarantee", outlook.get("guarantee", "")))
+        rows.setdefault(cells if together else (*cells, node["node"]), []).append(node["node"])
+    grid = Table("client", "budget", "releases", "zCDP", f"epsilon at {outlook['delta']:g}", "how", "guarantee")
+    for column in grid.columns:
+        column.no_wrap = True
+    for cells, names in list(rows.items())[:LISTED]:
+        who = names[0] if len(names) == 1 else f"{len(names)} clients, the first {names[0]}"
+        grid.add_row(who, *cells[:6])
+    if len(rows) > LISTED:
+        grid.add_row(f"... and {len(rows) - LISTED} rows more: --json has all", *[""] * 6)
+    return grid
+
+
+def numbers_of(node: dict[str, Any]) -> tuple[str, ...]:
+    """A client's numbers, as they are printed."""
+    from archipel.report import shown_number
+
+    spent, limit = node["spent"], {key: value for key, value in (node["budget"] or {}).items() if key != "delta"}
+    how, releases = spent["method"].split(":")[0], str(node["releases"])
+    budget = " ".join(f"{key} {value:.4g}" for key, value in limit.items()) or "none"
+    return budget, releases, shown_number(spent["rho"]), shown_number(spent["epsilon"]), how
