@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 LISTED = 100  # clients that get a row each; more are put together where their numbers are the same
+WIDE = 110  # columns that the table needs, also where nobody looks (in a pipe)
 screen = Console()
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
@@ -32,7 +33,7 @@ def privacy(federation: Description, as_json: Json = False) -> None:
     described = Federation.load(federation)
     stage = described.stage()
     if stage.plan.purse is None:
-        screen.print("No [privacy] table: nothing is protected, nothing is counted.")
+        screen.print("No [privacy] table: nothing is protected, nothing is counted.", markup=False)
         return
     outlook = forecast(stage)
     if as_json:
@@ -40,7 +41,7 @@ def privacy(federation: Description, as_json: Json = False) -> None:
         return
     for line in preamble(outlook, described.rounds):
         screen.print(line, highlight=False, markup=False, soft_wrap=True)
-    screen.print(table_of(outlook))
+    Console(width=max(screen.width, WIDE)).print(table_of(outlook))
 
 
 def forecast(stage: Any) -> dict[str, Any]:
