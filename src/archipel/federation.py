@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.deployment import Deployment
 from archipel.describe import as_table, choose, fill, read_toml, write_toml
 from archipel.environment import Environment
 from archipel.errors import BadInput, did_you_mean
@@ -23,7 +24,7 @@ from archipel.simulate.stage import Stage, all_edges
 from archipel.topology import TOPOLOGIES, Star
 from archipel.turns import Scene
 
-SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy")
+SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy", "deploy")
 PATHS = (
     ("problem", "data"),
     ("problem", "test"),
@@ -51,6 +52,7 @@ class Federation:
     every: int = 10
     precision: str = ""
     engine: str = "auto"
+    deploy: Deployment = field(default_factory=Deployment)
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -94,6 +96,7 @@ class Federation:
             topology=choose(TOPOLOGIES, table.get("topology", {}), "topology", default),
             environment=fill(Environment, table.get("environment", {}), "environment"),
             privacy=read_privacy(table.get("privacy")),
+            deploy=fill(Deployment, table.get("deploy", {}), "deploy"),
             **plain,
         )
 
