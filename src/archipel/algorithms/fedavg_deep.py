@@ -17,9 +17,9 @@ from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.bounding import clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
-from archipel.privacy.personal import affordable_mu, release_of
+from archipel.privacy.personal import PersonalLedgers, affordable_mu, release_of
 from archipel.privacy.releases import Release
-from archipel.problems.learners import learner_of, sizes_of
+from archipel.problems.learners import check_finite, learner_of, sizes_of
 from archipel.turns import Plan, Scene, Tell, Turn
 
 
@@ -76,8 +76,7 @@ def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
     said.values[:] = me.model
     train(me.model, data, settings, moment)
     np.subtract(me.model, said.values, out=said.values)
-    if not np.isfinite(said.values).all():
-        raise BadInput("algorithm.step", settings.step, "a smaller step: the model became NaN or infinite")
+    check_finite(said.values, settings.step)
     clip_l2(said.values, settings.clip)
     return True
 
@@ -202,7 +201,11 @@ class DpFedAvgDeep:
 
     def plan(self, scene: Scene) -> Plan:
         """Clients, a server with the initial model, and their two turns."""
-        return averaging_plan(self.settings(scene), scene)
+        if scene.privacy is not None:
+            right = "none: dp-fedavg-deep has epsilon, delta and clip of its own in [algorithm]"
+            raise BadInput("privacy", "(a table)", right)
+        settings = self.settings(scene)
+        return averaging_plan(settings, scene)._replace(purse=PersonalLedgers(settings.ledgers, self.delta))
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned."""

@@ -10,21 +10,30 @@ clipped gradient (G_i, line 3), which is charged; after them the server solves p
 it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from archipel.algorithms.sampling import SAMPLINGS, Optimal, choose, ladder_of, merging_weights
-from archipel.draws import BUDGET, key_of, uniform
+from archipel.draws import key_of
 from archipel.errors import BadInput, did_you_mean
 from archipel.generators import add_gaussian, poisson_batch
 from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
-from archipel.privacy.personal import affordable_mu, counting, release_of, roughly_affordable_mu
+from archipel.privacy.personal import (
+    PersonalLedgers,
+    affordable_mu,
+    counting,
+    drawn_budgets,
+    promised,
+    release_of,
+    roughly_affordable_mu,
+)
 from archipel.privacy.releases import RELATIONS, Gaussian
-from archipel.problems.learners import learner_of, sizes_of
+from archipel.problems.learners import check_finite, learner_of, names_of, sizes_of
 from archipel.theory.pldp import noise_scale
 from archipel.turns import Plan, Scene, Tell, Turn
 
@@ -158,6 +167,9 @@ def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
         said.norm[0] = noised_norm(me.model, data, settings, moment)
     if me.planned[0] != me.chance[0]:
         calibrate(me, settings, moment)
+    elif me.stopped[0] > 0:  # spent is spent
+        me.stopped[0] += 1
+        return False
     release = release_of(float(me.mu[0]), float(settings.rates[moment.node]), ledger.terms.relation)
     if not ledger.affords(release, settings.local_steps):
         me.stopped[0] += 1
@@ -167,7 +179,7 @@ def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
     for j in range(settings.local_steps):
         noisy_step(me.model, data, settings, float(me.mu[0]), moment, j)
     np.subtract(me.model, said.change, out=said.change)
-    check_finite(said.change, settings)
+    check_finite(said.change, settings.step)
     said.share[0] = me.share[0]
     return True
 
@@ -227,9 +239,7 @@ def calibrate(me: Any, settings: Settings, moment: Any) -> None:
     later = settings.rounds - settings.pretrain
     me.planned[0] = me.chance[0]
     if moment.round < settings.pretrain:
-        expected = settings.pretrain + settings.count(
-            later, draws, 1 / len(settings.weights), settings.excess
-        )
+        expected = settings.pretrain + settings.count(later, draws, 1 / len(settings.weights), settings.excess)
         releases = int(expected) * settings.local_steps
         me.mu[0] = CAREFUL * roughly_affordable_mu(budget.epsilon, budget.delta, releases, rate)
     else:
@@ -239,11 +249,6 @@ def calibrate(me: Any, settings: Settings, moment: Any) -> None:
         me.mu[0] = affordable_mu(budget.epsilon, budget.delta, releases, rate, relation, history)
     # the ledger looks this far ahead at once, not step by step
     ledger.affords(release_of(float(me.mu[0]), rate, relation), max(releases, settings.local_steps))
-
-
-def check_finite(change: Any, settings: Settings) -> None:
-    if not np.isfinite(change).all():
-        raise BadInput("algorithm.step", settings.step, "a smaller step: the model became NaN or infinite")
 
 
 # --- the description ----------------------------------------------------------------------------------------
@@ -279,6 +284,7 @@ class PldpFl:
     def settings(self, scene: Scene) -> Settings:
         """The numbers of a run, checked."""
         self.check_numbers(scene.rounds)
+        learner = learner_of(scene.task, scene.dtype)
         sizes = sizes_of(scene.task)
         small = int(np.argmin(sizes))
         if not 1 <= self.batch <= sizes[small]:
@@ -287,10 +293,10 @@ class PldpFl:
         sampling = self.chosen_sampling()
         weights = sizes / sizes.sum()
         sampling.chances(weights, np.ones(len(sizes)), np.ones(len(sizes)))  # refuses N <= K
-        rates, budgets = self.batch / sizes, self.personal_budgets(len(sizes), scene.seed)
+        rates, budgets = self.batch / sizes, drawn_budgets(self.budgets, len(sizes), scene.seed)
         step = self.step or 16.0 * (self.draws * scene.rounds) ** -0.75
         return Settings(
-            learner_of(scene.task, scene.dtype),
+            learner,
             step,
             self.clip,
             self.local_steps,
@@ -334,19 +340,6 @@ class PldpFl:
             return Optimal(self.draws, self.tradeoff)
         return SAMPLINGS[self.sampling](self.draws)
 
-    def personal_budgets(self, clients: int, seed: int) -> Any:
-        """Every client's epsilon."""
-        given = np.asarray(self.budgets, float)
-        if not (np.isfinite(given) & (given > 0)).all():
-            raise BadInput("algorithm.budgets", self.budgets, "positive, finite budgets")
-        if len(given) == clients:
-            return given
-        if len(given) != 2 or given[0] > given[1]:
-            right = f"a range (least, most), or {clients} numbers, one for each client"
-            raise BadInput("algorithm.budgets", self.budgets, right)
-        draws = [uniform(key_of(seed, k, 0), BUDGET) for k in range(clients)]
-        return given[0] + (given[1] - given[0]) * np.array(draws)
-
     def ledger(self, name: str, budget: float) -> Ledger:
         """An empty ledger: one record of a client, added or removed, or replaced."""
         held = (
@@ -358,6 +351,9 @@ class PldpFl:
 
     def plan(self, scene: Scene) -> Plan:
         """Clients that keep what they were told, a server, and their two turns."""
+        if scene.privacy is not None:
+            own = promised(scene.privacy, scene.task.clients, scene.seed)
+            return replace(self, **own).plan(scene._replace(privacy=None))
         settings, dtype = self.settings(scene), scene.dtype
         clients, size = scene.task.clients, scene.task.size
         start = settings.learner.start().astype(dtype)
@@ -374,35 +370,32 @@ class PldpFl:
         empty, number = np.zeros(size, dtype), np.zeros(1)
         turns = (
             Tell("server", "client", tell, take, Question(empty, number, number)),
-            Turn(
-                "client", "server", act, hear, merge, Answer(empty, number, number), Inbox(empty, each, each)
-            ),
+            Turn("client", "server", act, hear, merge, Answer(empty, number, number), Inbox(empty, each, each)),
         )
 
-        def measure(tables: dict[str, Any], round: int) -> dict[str, Any]:
-            return self.measured(tables, settings, round)
-
-        return Plan(tables, turns, settings, {0: size, 1: size}, plain_only=True, measure=measure)
+        return Plan(
+            tables,
+            turns,
+            settings,
+            {0: size, 1: size},
+            plain_only=True,
+            measure=partial(measured, settings),
+            purse=PersonalLedgers(settings.ledgers, self.delta),
+        )
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned: the server's model; a client keeps none of its own."""
         return {"server": tables["server"].model[0]}
 
-    def measured(self, tables: dict[str, Any], settings: Settings, round: int) -> dict[str, Any]:
-        """Who was asked how often, who was stopped; at the end also everyone's noise and what it has paid."""
-        clients = tables["client"]
-        found = {
-            "asked": clients.asked[:, 0],
-            "stopped": clients.stopped[:, 0],
-            "chance": tables["server"].chance[0],
-        }
-        if round == settings.rounds:
-            with np.errstate(divide="ignore"):
-                found["noise"] = settings.clip / clients.mu[:, 0]
-            found["budget"] = np.array([ledger.budget.epsilon for ledger in settings.ledgers])  # type: ignore
-            found["epsilon"] = np.array([ledger.epsilon(self.delta).epsilon for ledger in settings.ledgers])
-        return found
 
-
-def names_of(task: Any) -> tuple[str, ...]:
-    return task.names or tuple(f"client {k}" for k in range(task.clients))
+def measured(settings: Settings, tables: dict[str, Any], round: int) -> dict[str, Any]:
+    """Who is asked with which chance, who was asked how often, who kept silent, and everyone's noise."""
+    clients = tables["client"]
+    with np.errstate(divide="ignore"):
+        noise = np.where(clients.mu[:, 0] > 0, sensitivity(settings) / clients.mu[:, 0], np.nan)
+    return {
+        "chance.node": tables["server"].chance[0].copy(),
+        "asked.node": clients.asked[:, 0].copy(),
+        "stopped.node": clients.stopped[:, 0].copy(),
+        "noise.node": noise,
+    }

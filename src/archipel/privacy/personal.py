@@ -9,7 +9,7 @@ the guarantee is hard.
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from archipel.privacy.calibration import (
     participations,
     participations_by_lemma_1,
 )
-from archipel.privacy.ledger import EpsilonBudget
+from archipel.privacy.ledger import EpsilonBudget, Ledger
+from archipel.privacy.policy import Bounds, Privacy, Range, amounts
+from archipel.privacy.purse import Paid, spent
+from archipel.privacy.purse import history as history_of
 from archipel.privacy.releases import Gaussian, Relation, Release, Sampled
 
 CLOSE = 0.01  # how far below delta, relatively, the noise may leave us: 0.1 % of epsilon, or less
@@ -136,3 +139,88 @@ def saved_noise(epsilon: float, delta: float, rate: float, counts: tuple[int, in
     """By how much sigma is smaller for counts[0] participations of `steps` releases than for counts[1]."""
     few, many = (affordable_mu(epsilon, delta, count * steps, rate, "add-remove") for count in counts)
     return 1 - many / few
+
+
+# --- what everyone has paid ---------------------------------------------------------------------------------
+
+COARSE = 1000  # grid points for a budget: an upper bound that is quick to find, some 0.1 % above
+
+
+@lru_cache(maxsize=4096)
+def quick_epsilon(history: History, budget: float, delta: float) -> float:
+    """An upper bound of a history's epsilon. The ledger let nothing through beyond the budget: no more than that."""
+    if history.all_gaussian:
+        return min(history.epsilon(delta).epsilon, budget)
+    from archipel.privacy.loss_distribution import composed
+
+    return min(float(composed(history, budget / COARSE).get_epsilon_for_delta(delta)), budget)
+
+
+class PersonalLedgers(NamedTuple):
+    """The clients' own ledgers, as a run reads them: see `purse.Purse`."""
+
+    ledgers: list[Ledger]
+    delta: float
+
+    def budgets(self) -> list[float]:
+        return [ledger.budget.epsilon for ledger in self.ledgers]  # type: ignore[union-attr]
+
+    def paid(self, tables: Any = None) -> Paid:
+        """What was paid so far; the zCDP total is without the amplification by sampling."""
+        histories = [ledger.history() for ledger in self.ledgers]
+        epsilon = [quick_epsilon(h, budget, self.delta) for h, budget in zip(histories, self.budgets())]
+        rho, releases = np.array([h.rho() for h in histories]), np.array([h.releases for h in histories])
+        return Paid(rho, releases, np.array(epsilon), np.full(len(rho), "loss distributions, an upper bound", object))
+
+    def forecast(self) -> Paid:
+        """What will have been paid at most: nobody pays more than its budget."""
+        count = len(self.ledgers)
+        rho = np.array([ledger.budget.gaussian_rho() for ledger in self.ledgers])  # type: ignore[union-attr]
+        how = np.full(count, "the budget, at which the ledger refuses", object)
+        return Paid(rho, np.zeros(count, int), np.array(self.budgets()), how)
+
+    def ledger(self, tables: Any, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+        """The whole of ledger.json; the totals are exact, the way there an upper bound."""
+        nodes = []
+        for k, ledger in enumerate(self.ledgers):
+            history, budget = ledger.history(), ledger.budget
+            epsilon, _, method = history.epsilon(self.delta)
+            exact = Paid([history.rho()], [history.releases], [epsilon], [method])
+            node = {"node": ledger.node, **ledger.terms.as_json(), "budget": budget.as_json() if budget else None}
+            node |= {"spent": spent(exact, 0, self.delta), "releases": history.releases}
+            nodes.append(node | {"over_time": history_of(over_time, k)})
+        worst = {"epsilon": max(node["spent"]["epsilon"] for node in nodes), "delta": self.delta}
+        return {"delta": self.delta, **self.ledgers[0].terms.as_json(), "worst": worst, "nodes": nodes}
+
+
+def drawn_budgets(budgets: tuple[float, ...], clients: int, seed: int) -> Any:
+    """Every client's epsilon: its own, or drawn between two."""
+    given = np.asarray(budgets, float)
+    if not (np.isfinite(given) & (given > 0)).all():
+        raise BadInput("algorithm.budgets", budgets, "positive, finite budgets")
+    if len(given) == clients:
+        return given
+    if len(given) != 2 or given[0] > given[1]:
+        right = f"a range (least, most), or {clients} numbers, one for each client"
+        raise BadInput("algorithm.budgets", budgets, right)
+    return amounts(Range(*given), "algorithm.budgets", clients, seed)
+
+
+def promised(privacy: Privacy, clients: int, seed: int) -> dict[str, Any]:
+    """What a `[privacy]` table says in place of an algorithm's own keys: budgets, delta, relation and clip."""
+    refused = (
+        ("epsilon", privacy.epsilon is not None, "a number, a list, or a range { low, high }"),
+        ("mechanism", privacy.mechanism == "gaussian", '"gaussian"'),
+        ("noise", privacy.noise is None, "nothing: it follows from everyone's epsilon"),
+        ("schedule", privacy.schedule == "constant", '"constant"'),
+        ("unit", privacy.unit == "sample", '"sample"'),
+        ("bounds", privacy.bounds == Bounds(), "nothing: each example's gradient is clipped"),
+        ("enforce", privacy.enforce, "true"),
+        ("calibration", privacy.calibration == "exact", '"exact"'),
+    )
+    for key, fits, right in refused:
+        if not fits:
+            raise BadInput(f"privacy.{key}", getattr(privacy, key), right)
+    budgets = amounts(privacy.epsilon, "privacy.epsilon", clients, seed)
+    clip = {"clip": privacy.clip} if math.isfinite(privacy.clip) else {}
+    return {"budgets": tuple(budgets), "delta": privacy.delta, "relation": privacy.relation, **clip}

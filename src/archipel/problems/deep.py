@@ -71,7 +71,8 @@ class Deep:
     `data` is your own: an npz with x and y (and x_test, y_test, and columns to split by), or a folder with
     one file a client, which then are the clients.
 
-    `samples` and `test` keep so many training and test samples (0: all), for a quick try.
+    `samples` and `test` keep so many training and test samples (0: all), `shrink` takes the means of squares
+    of pixels: for a quick try.
     """
 
     dataset: str = "digits"
@@ -90,6 +91,7 @@ class Deep:
     column: str = ""
     samples: int = 0
     test: int = 0
+    shrink: int = 1
 
     def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
         """The data dealt by the seed, and the network with the seed's initial weights."""
@@ -107,7 +109,7 @@ class Deep:
         if self.data and not self.data.endswith(".npz"):
             train, test = files.read_split(self.data, 0.2, seed=seed)
             return train, fewer(test, self.test, seed), 1.0
-        pool = own_pool(self.data, seed) if self.data else picture_pool(self.dataset)
+        pool = own_pool(self.data, seed) if self.data else picture_pool(self.dataset, self.shrink)
         kept = some(len(pool.y), self.samples, seed, "problem.samples")
         x, y = pool.x[kept], pool.y[kept]
         names: tuple[str, ...] = ()
@@ -117,9 +119,7 @@ class Deep:
             members, names = splits.by_column(pool.columns[self.column][kept])
         else:
             keys = SETTINGS.get(self.split, ())
-            members = splits.split(
-                self.split, y, self.clients, seed, **{key: getattr(self, key) for key in keys}
-            )
+            members = splits.split(self.split, y, self.clients, seed, **{key: getattr(self, key) for key in keys})
         return gather(x, y, members, names), fewer(one(pool.test_x, pool.test_y), self.test, seed), pool.top
 
 
@@ -127,12 +127,24 @@ class Deep:
 
 
 @lru_cache(maxsize=2)
-def picture_pool(dataset: str) -> Pool:
+def picture_pool(dataset: str, shrink: int) -> Pool:
     """A set of pictures, by its name."""
     loaded = images.load(dataset)
     train, test = loaded.train, loaded.test
     columns = {"label": train.y} if train.groups is None else {"label": train.y, "group": train.groups}
-    return Pool(train.x[:, None], train.y, test.x[:, None], test.y, float(train.top), columns)
+    x, test_x = (smaller(part.x, shrink)[:, None] for part in (train, test))
+    return Pool(x, train.y, test_x, test.y, float(train.top), columns)
+
+
+def smaller(pictures: Any, shrink: int) -> Any:
+    """The means of squares of `shrink` pixels a side, as whole numbers again."""
+    count, height, width = pictures.shape
+    if shrink < 1 or height % shrink or width % shrink:
+        raise BadInput("problem.shrink", shrink, f"a whole number that divides {height} and {width}")
+    if shrink == 1:
+        return pictures
+    squares = pictures.reshape(count, height // shrink, shrink, width // shrink, shrink)
+    return np.rint(squares.mean((2, 4), dtype=np.float32)).astype(np.uint8)
 
 
 def own_pool(data: str, seed: int) -> Pool:
@@ -143,15 +155,11 @@ def own_pool(data: str, seed: int) -> Pool:
     arrays = arrays_in(path, "problem.data")
     for name in ("x", "y"):
         if name not in arrays:
-            raise BadInput(
-                "problem.data", f"{path.name} with {', '.join(arrays)}", f'an array "{name}" in it'
-            )
+            raise BadInput("problem.data", f"{path.name} with {', '.join(arrays)}", f'an array "{name}" in it')
     x, y = arrays["x"], arrays["y"]
     if y.ndim != 1 or len(x) != len(y) or x.ndim < 2:
         raise BadInput("problem.data", f"{path.name}, x {x.shape} and y {y.shape}", "one row of x for each y")
-    columns = {"label": y} | {
-        name: a for name, a in arrays.items() if name not in ("x", "y") and a.shape == y.shape
-    }
+    columns = {"label": y} | {name: a for name, a in arrays.items() if name not in ("x", "y") and a.shape == y.shape}
     top = 255.0 if x.dtype == np.uint8 else 1.0
     if "x_test" in arrays and "y_test" in arrays:
         return Pool(x, y, arrays["x_test"], arrays["y_test"], top, columns)
@@ -204,9 +212,7 @@ def tensors(shards: Shards, loss: str, dtype: Any) -> tuple[Any, Any]:
     x = shards.x if shards.x.dtype == np.uint8 else shards.x.astype(dtype)
     labels = loss == "cross-entropy"
     if labels and (np.any(shards.y != np.round(shards.y)) or shards.y.min() < 0):
-        raise BadInput(
-            "problem.data", "targets that are not labels", 'labels 0, 1, 2, ... or loss = "squared"'
-        )
+        raise BadInput("problem.data", "targets that are not labels", 'labels 0, 1, 2, ... or loss = "squared"')
     y = shards.y.astype(np.int64 if labels else dtype)
     return torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)
 
@@ -228,14 +234,10 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, seed: int,
         return mean | {f"{metric}.node": np.array([one[metric] for one in each]) for metric in each[0]}
 
     def inputs(samples: int) -> Iterator[Any]:
-        raise BadInput(
-            "problem.kind", "deep", "a problem for linear models: theory of this algorithm needs its inputs"
-        )
+        raise BadInput("problem.kind", "deep", "a problem for linear models: theory of this algorithm needs its inputs")
 
     source = Samples(x, y, train.starts, network)
-    return Task(
-        source, Empty(np.zeros(1)), look, network.size, train.clients, score, inputs, False, train.names
-    )
+    return Task(source, Empty(np.zeros(1)), look, network.size, train.clients, score, inputs, False, train.names)
 
 
 def check_answers(network: Network, x: Any, count: int, name: str) -> None:
@@ -251,9 +253,7 @@ def check_answers(network: Network, x: Any, count: int, name: str) -> None:
         right = f"one that gives {count} answers a sample, not shape {tuple(answers.shape[1:])}"
         raise BadInput("problem.model", name, right)
     if not torch.isfinite(answers).all():
-        raise BadInput(
-            "problem.model", name, "one whose answers are finite: it returned NaN or infinity at its start"
-        )
+        raise BadInput("problem.model", name, "one whose answers are finite: it returned NaN or infinity at its start")
 
 
 def judged(network: Network, model: Any, x: Any, y: Any) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.problems.losses import gradient, slope
+from archipel.problems.losses import ABSOLUTE, HUBER_KNEE, LOGISTIC, SQUARED, gradient
 
 
 class Learner(Protocol):
@@ -56,9 +56,21 @@ class Linear:
     def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float) -> None:
         """An example's gradient is slope(x^T w, y) x, so its norm is known without writing it down."""
         x, y = data.x[rows], data.y[rows]
-        slopes = np.array([slope(self.loss, answer, target) for answer, target in zip(x @ model, y)], float)
+        slopes = slopes_of(self.loss, (x @ model).astype(float), y)
         norms = np.abs(slopes) * np.sqrt(np.einsum("ij,ij->i", x, x, dtype=float))
         out[:] = (slopes * clip_factors(norms, bound)) @ x
+
+
+def slopes_of(loss: int, answers: Any, targets: Any) -> Any:
+    """`losses.slope` for many answers at once."""
+    errors = answers - targets
+    if loss == SQUARED:
+        return 2.0 * errors
+    if loss == ABSOLUTE:
+        return np.sign(errors)
+    if loss == LOGISTIC:
+        return -targets * np.exp(-np.logaddexp(0.0, targets * answers))
+    return np.clip(errors, -HUBER_KNEE, HUBER_KNEE)
 
 
 def clip_factors(norms: Any, bound: float) -> Any:
@@ -79,3 +91,14 @@ def learner_of(task: Any, dtype: Any) -> Any:
 def sizes_of(task: Any) -> Any:
     """How many samples each client has."""
     return np.diff(np.asarray(task.source.starts))
+
+
+def names_of(task: Any) -> tuple[str, ...]:
+    """What the clients are called."""
+    return task.names or tuple(f"client {k}" for k in range(task.clients))
+
+
+def check_finite(change: Any, step: float) -> None:
+    """A client whose model is no longer one says so, and nothing else."""
+    if not np.isfinite(change).all():
+        raise BadInput("algorithm.step", step, "a smaller step: the model became NaN or infinite")

@@ -1,0 +1,410 @@
+"""PLDP-FL: algorithm 1 written again, noise measured, budgets never exceeded, sampling as it should be.
+
+Most of it runs on linear models, which need no PyTorch: the algorithm knows a model only as a flat vector.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from archipel.algorithms import pldp_fl
+from archipel.algorithms.pldp_fl import PldpFl
+from archipel.algorithms.sampling import sampled, solve_p2
+from archipel.draws import key_of
+from archipel.errors import BadInput
+from archipel.federation import Federation
+from archipel.generators import generator, poisson_batch
+from archipel.node import Edge, Moment, row
+from archipel.privacy import personal
+from archipel.privacy.accounting import record
+from archipel.privacy.ledger import EpsilonBudget
+from archipel.privacy.policy import Privacy, Range
+from archipel.privacy.releases import Gaussian, Sampled
+from archipel.problems.learners import Batch
+from archipel.problems.learners import Linear as LinearLearner
+from archipel.problems.linear import Linear
+from archipel.problems.losses import LOSSES, slope
+from archipel.problems.synthetic import Synthetic
+from archipel.theory.pldp import noise_scale
+
+SMALL = Linear(clients=5, size=6, samples=80, test=50)
+FAST = {"batch": 80, "draws": 2, "step": 0.05}  # whole batches: Gaussian releases, whose accounting is instant
+
+
+def staged(problem, algorithm, rounds, seed=1, precision="float64"):
+    federation = Federation(problem, algorithm, rounds=rounds, every=rounds, precision=precision)
+    stage = federation.stage(seed)
+    return stage, federation.engine_of(stage)
+
+
+# --- algorithm 1 --------------------------------------------------------------------------------------------
+
+
+def clipped(x, y, model, bound):
+    """The sum of clipped gradients of (y - x^T w)^2, example by example."""
+    total = np.zeros(len(model))
+    for a, b in zip(x, y):
+        gradient = 2 * (a @ model - b) * a
+        total += gradient / max(1.0, np.linalg.norm(gradient) / bound)
+    return total
+
+
+def by_hand(source, algorithm, mus, chance, rounds, seed):
+    """Algorithm 1 as it is printed, with the same draws; returns the model after each round."""
+    sizes, starts = np.diff(source.starts), source.starts
+    weight, model, course = sizes / sizes.sum(), np.zeros(source.x.shape[1]), []
+    for r in range(rounds):
+        counts = sampled(chance, algorithm.draws, seed, r)
+        new = model.copy()
+        for k in np.flatnonzero(counts):
+            x, y = source.x[starts[k] : starts[k + 1]], source.y[starts[k] : starts[k + 1]]
+            local = model.copy()
+            for j in range(algorithm.local_steps):
+                rows = poisson_batch(sizes[k], algorithm.batch / sizes[k], key_of(seed, k, r), j)
+                noise = generator(key_of(seed, k, r), 9, j).standard_normal(len(model)) * algorithm.clip / mus[k]
+                total = clipped(x[rows], y[rows], local, algorithm.clip) + noise
+                local = local - algorithm.step * total / algorithm.batch
+            new += counts[k] * weight[k] / (algorithm.draws * chance[k]) * (local - model)
+        model = new
+        course.append(model)
+    return course
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "weight"])
+def test_rounds_are_those_of_algorithm_1(sampling, monkeypatch):
+    monkeypatch.setattr(pldp_fl, "affordable_mu", lambda epsilon, *_: epsilon / 10)  # not this test's subject
+    monkeypatch.setattr("archipel.privacy.ledger.Ledger.affords", lambda *_: True)
+    algorithm = PldpFl(sampling, budgets=(16, 32), draws=3, batch=20, step=0.1, local_steps=4, pretrain=0)
+    stage, engine = staged(SMALL, algorithm, 6)
+    mus = [ledger.budget.epsilon / 10 for ledger in stage.plan.settings.ledgers]
+    chance = np.full(5, 0.2)  # weights are equal here: both samplings are uniform
+    course = by_hand(stage.task.source, algorithm, mus, chance, 6, 1)
+    for r in range(6):
+        engine.advance(r, r + 1)
+        assert stage.plan.tables["server"].model[0] == pytest.approx(course[r], abs=1e-12)
+    assert np.abs(course[-1]).max() > 0.1
+
+
+def test_everyone_asked_without_noise_is_gradient_descent(monkeypatch):
+    """Whole batches, one local step, no noise, no clipping: descent on the mean of all samples."""
+    monkeypatch.setattr(pldp_fl, "add_gaussian", lambda *_: None)
+    algorithm = PldpFl("uniform", **FAST, local_steps=1, pretrain=30, clip=1e6)
+    stage, engine = staged(SMALL, algorithm, 30)
+    x, y, model = stage.task.source.x, stage.task.source.y, np.zeros(6)
+    for _ in range(30):
+        model -= 0.05 * 2 * x.T @ (x @ model - y) / len(y)
+    engine.advance(0, 30)
+    assert stage.plan.tables["server"].model[0] == pytest.approx(model, abs=1e-10)
+
+
+def test_the_noise_is_as_large_as_its_budget_asks():
+    """Where there is no gradient, what is said is noise: E steps of deviation step sigma / batch each."""
+    problem = Linear(clients=5, size=4000, samples=80, test=5, noise=0.0)
+    stage, engine = staged(problem, PldpFl("uniform", **FAST, local_steps=3, pretrain=0), 1)
+    stage.task.source.x[:] = 0
+    engine.advance(0, 1)
+    asked = [k for k in range(5) if stage.plan.tables["client"].asked[k, 0]]
+    assert asked
+    for k in asked:
+        mu = stage.plan.tables["client"].mu[k, 0]
+        expected = 3 * (0.05 * 1.0 / mu / 80) ** 2
+        statistic = np.sum(stage.plan.tables["client"].model[k] ** 2) / expected
+        assert 1e-4 < stats.chi2(4000).sf(statistic) < 1 - 1e-4
+        # and sigma is the exact Gaussian one for the planned number of releases
+        count = int(personal.by_binomial(1, 2, 0.2, 2.5e-6))
+        budget = stage.plan.settings.ledgers[k].budget
+        assert (record(Gaussian(mu)) * (3 * count)).epsilon(1e-5).epsilon == pytest.approx(budget.epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "weight", "optimal"])
+def test_questions_and_answers_merge_without_bias(sampling):
+    """Through tell, hear and merge: the mean of many rounds against the full average."""
+    problem = Linear(clients=6, size=4, samples=40, test=5)
+    stage, _ = staged(problem, PldpFl(sampling, draws=3, batch=40, pretrain=int(sampling == "optimal")), 2)
+    settings, server = stage.plan.settings, row(stage.plan.tables["server"], 0)
+    settings.weights[:] = np.array([1, 2, 3, 4, 5, 6]) / 21
+    server.chance[:] = settings.sampling.chances(settings.weights, np.array([3, 1, 2, 1, 1, 4.0]), np.ones(6))
+    updates = np.random.default_rng(3).standard_normal((6, 4)) + np.arange(4)
+    merged, (question, answering) = np.zeros((4000, 4)), stage.plan.turns
+    for n in range(4000):
+        inbox, word, answer = (
+            type(t)(*[np.zeros_like(a) for a in t]) for t in (answering.inbox, question.word, answering.word)
+        )
+        server.model[:] = 0
+        for k in range(6):
+            moment = Moment(0, n + 1, 0, k, 6, True, 1.0)
+            if question.tell(server, word, settings, moment):
+                answer.change[:], answer.share[0] = updates[k], word.share[0]
+                answering.hear(inbox, answer, settings, Edge(k, 1.0, 0, n))
+        answering.merge(server, inbox, settings, Moment(0, n + 1, 0, -1, 6, True, 1.0))
+        merged[n] = server.model
+    full = settings.weights @ updates
+    spread = ((settings.weights**2 / server.chance)[:, None] * updates).T @ updates - np.outer(full, full)
+    off = merged.mean(0) - full
+    assert stats.chi2(4).sf(off @ np.linalg.solve(spread / 3 / 4000, off)) > 1e-4
+
+
+def test_a_client_drawn_twice_answers_once_and_counts_twice():
+    stage, engine = staged(SMALL, PldpFl("uniform", **FAST, pretrain=0), 12)
+    tables, asked = stage.plan.tables, np.zeros(5)
+    twice = False
+    for r in range(12):
+        counts = sampled(np.full(5, 0.2), 2, 1, r)
+        engine.advance(r, r + 1)
+        asked += counts > 0
+        for k in np.flatnonzero(counts):
+            assert tables["client"].share[k, 0] == pytest.approx(counts[k] * 0.2 / (2 * 0.2))
+        twice |= counts.max() == 2
+    assert twice
+    assert tables["client"].asked[:, 0].tolist() == asked.tolist()
+    paid = [ledger.history().releases for ledger in stage.plan.settings.ledgers]
+    assert paid == (5 * asked).tolist()  # five local steps each time, drawn twice or not
+    assert engine.messages[1] == asked.sum()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_clipping_of_linear_models_is_that_of_a_loop(loss):
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((30, 4)), np.sign(rng.standard_normal(30))
+    model, out, rows = rng.standard_normal(4), np.zeros(4), np.arange(3, 25)
+    LinearLearner(4, LOSSES[loss], float).clipped_sum(out, model, Batch(x, y), rows, 0.7)
+    gradients = [slope(LOSSES[loss], x[i] @ model, y[i]) * x[i] for i in rows]
+    expected = sum(g * min(1.0, 0.7 / np.linalg.norm(g)) for g in gradients)
+    assert out == pytest.approx(expected, rel=1e-10)
+
+
+# --- optimal sampling ---------------------------------------------------------------------------------------
+
+
+def test_pre_training_estimates_norms_charges_them_and_solves_p2():
+    problem = Linear(clients=8, size=6, samples=200, test=50)
+    algorithm = PldpFl("optimal", draws=2, batch=200, step=0.05, pretrain=2, tradeoff=3.0, norm_share=0.02)
+    stage, engine = staged(problem, algorithm, 8)
+    tables, settings, source = stage.plan.tables, stage.plan.settings, stage.task.source
+    true, released = np.zeros(8), np.zeros(8)
+    for r in range(2):
+        model = tables["server"].model[0].copy()
+        for k in range(8):
+            mine = slice(source.starts[k], source.starts[k + 1])
+            true[k] += np.linalg.norm(clipped(source.x[mine], source.y[mine], model, 1.0) / 200) ** 2
+        engine.advance(r, r + 1)
+    assert (tables["server"].heard[0] == 2).all()
+    released = np.sqrt(tables["server"].norms[0] / 2)
+    assert released == pytest.approx(np.sqrt(true / 2), rel=0.05) and (released != np.sqrt(true / 2)).all()
+    weight, noise = np.full(8, 1 / 8), settings.noise
+    budgets = [ledger.budget.epsilon for ledger in settings.ledgers]
+    assert noise == pytest.approx(noise_scale(budgets, np.ones(8), 1e-5, 16))
+    assert tables["server"].chance[0] == pytest.approx(solve_p2(weight, released, noise, 3.0, 2), rel=1e-9)
+    for ledger in settings.ledgers:
+        norm = [c for c in ledger.charges if c.times == 1]
+        share = EpsilonBudget(ledger.budget.epsilon, 1e-5).gaussian_rho() * 0.02
+        assert len(norm) == 2 and norm[0].release.mu ** 2 / 2 == pytest.approx(share)
+    engine.advance(2, 8)
+    assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in settings.ledgers)
+
+
+def test_someone_who_was_away_counts_as_the_mean_of_the_others():
+    settings = staged(SMALL, PldpFl("optimal", **FAST), 4)[0].plan.settings
+    settings.noise[:] = 1e-9
+    chance = pldp_fl.chances(np.array([4.0, 1.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 1, 2.0]), settings)
+    squares = np.array([4.0, 1.0, 7 / 4, 1.0, 1.0])
+    assert chance == pytest.approx(np.sqrt(squares) / np.sqrt(squares).sum(), rel=1e-3)
+
+
+# --- budgets ------------------------------------------------------------------------------------------------
+
+
+def google_epsilon(history, delta):
+    """What dp-accounting's own accountant says of a history."""
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+
+    accountant = PLDAccountant(value_discretization_interval=2e-3)
+    for release, times in history.counts:
+        rate, inner = (release.rate, release.release) if isinstance(release, Sampled) else (1.0, release)
+        event = dp_accounting.GaussianDpEvent(1 / inner.mu)
+        event = event if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, event)
+        accountant.compose(event, times)
+    return accountant.get_epsilon(delta)
+
+
+@pytest.mark.parametrize("budgets", [(16.0, 32.0), (0.5, 4.0)])
+@pytest.mark.parametrize("sampling", ["uniform", "weight", "optimal"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_ledger_exceeds_its_budget(budgets, sampling, seed):
+    """Whole runs, and on beyond the rounds that were planned for, until everyone is silent."""
+    stage, engine = staged(SMALL, PldpFl(sampling, **FAST, budgets=budgets), 20, seed)
+    ledgers = stage.plan.settings.ledgers
+    for n in range(150):
+        engine.advance(n, n + 1)
+        assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in ledgers)
+        if n == 19:
+            assert (stage.plan.tables["client"].stopped == 0).all()
+    assert (stage.plan.tables["client"].stopped > 0).all()  # the brake was needed
+    assert all(ledger.epsilon(1e-5).epsilon > 0.9 * ledger.budget.epsilon for ledger in ledgers)  # not too early
+
+
+def sampled_budgets_hold(problem, algorithm, rounds, beyond, seed=1):
+    """As above with batches drawn in secret, whose accounting takes its time, and by another accountant too."""
+    stage, engine = staged(problem, algorithm, rounds, seed, precision="float32")
+    ledgers = stage.plan.settings.ledgers
+    for first, last in ((0, rounds), (rounds, beyond)):
+        engine.advance(first, last)
+        for ledger in ledgers:
+            assert ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon
+            assert google_epsilon(ledger.history(), 1e-5) <= ledger.budget.epsilon * 1.002 + 2e-3
+    return stage, ledgers
+
+
+def test_no_ledger_exceeds_its_budget_with_secret_batches():
+    algorithm = PldpFl("optimal", draws=1, batch=40, budgets=(16.0, 32.0), local_steps=4)
+    stage, ledgers = sampled_budgets_hold(Linear(clients=2, size=5, samples=200, test=5), algorithm, 8, 30)
+    assert (stage.plan.tables["client"].stopped > 0).all()
+    assert max(ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon for ledger in ledgers) > 0.9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("budgets", [(16.0, 32.0), (0.5, 4.0)])
+@pytest.mark.parametrize("sampling", ["uniform", "weight", "optimal"])
+def test_no_ledger_exceeds_its_budget_in_the_papers_setting(budgets, sampling):
+    """10 clients, K = 3, R = 70, E = 5, a batch of an eighth or so; then as many rounds again."""
+    algorithm = PldpFl(sampling, batch=25, budgets=budgets)
+    problem = Linear(clients=10, size=5, samples=200, test=5)
+    stage, _ = sampled_budgets_hold(problem, algorithm, 70, 140)
+    assert stage.plan.tables["client"].asked.sum() > 300
+
+
+def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
+    monkeypatch.setattr(personal, "COUNTS", {"binomial": lambda *_: 1})
+    stage, engine = staged(SMALL, PldpFl("uniform", **FAST, pretrain=0), 30)
+    engine.advance(0, 30)
+    clients = stage.plan.tables["client"]
+    assert (clients.asked > 3).all() and (clients.stopped == clients.asked - 1).all()
+    assert engine.messages[1] == 5
+    before = stage.plan.tables["server"].model.copy()
+    engine.advance(30, 35)
+    assert (stage.plan.tables["server"].model == before).all()
+    for ledger in stage.plan.settings.ledgers:
+        assert 0.999 < ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon <= 1
+
+
+def test_counts_of_participations():
+    chance = np.array([0.02, 0.1, 0.3])
+    exact = personal.by_binomial(70, 3, chance, 2.5e-6)
+    for q, count in zip(chance, exact):
+        law = stats.binom(70, 1 - (1 - q) ** 3)
+        assert law.sf(count) <= 2.5e-6 < law.sf(count - 1)
+    printed = personal.by_lemma_1(70, 3, chance, 2.5e-6)
+    assert printed == pytest.approx(
+        210 * chance + math.log((1 - 2.5e-6) / 2.5e-6) * np.sqrt(210 * chance * (1 - chance)) / 1.702, abs=1
+    )
+    assert (exact < printed).all() and (printed < personal.by_all(70, 3, chance, 2.5e-6)).all()
+
+
+def test_nobody_is_stopped_early_in_95_of_100_runs():
+    rng = np.random.default_rng(2)
+    early = 0
+    for run in range(400):
+        chance = rng.dirichlet(np.full(10, 5.0))
+        limit = personal.by_binomial(70, 3, chance, 2.5e-6)
+        counts = np.array([sampled(chance, 3, run, r) > 0 for r in range(70)]).sum(0)
+        early += (counts > limit).any()
+    assert early <= 0.05 * 400
+
+
+@pytest.mark.parametrize(("epsilon", "rate"), [(0.5, 0.2), (24.0, 0.085)])
+def test_affordable_noise_spends_the_budget_and_no_more(epsilon, rate):
+    before = record(Gaussian(0.02))
+    mu = personal.affordable_mu(epsilon, 1e-5, 150, rate, "add-remove", before)
+    paid = (before + record(Sampled(rate, Gaussian(mu))) * 150).epsilon(1e-5).epsilon
+    assert 0.99 * epsilon < paid <= epsilon
+    assert google_epsilon(before + record(Sampled(rate, Gaussian(mu))) * 150, 1e-5) == pytest.approx(paid, rel=0.01)
+
+
+def test_the_binomial_count_saves_noise_for_the_papers_clients():
+    """MNIST: 10 clients of about 6,000, batches of 512, R = 70, K = 3, E = 5: a third less noise, or nearly."""
+    count = int(personal.by_binomial(70, 3, 0.1, 2.5e-6))
+    assert personal.saved_noise(24.0, 1e-5, 512 / 6000, (count, 210), 5) > 0.3
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "sentence"),
+    [
+        ({"draws": 5}, "sampling.draws", "fewer draws a round than clients"),
+        ({"batch": 81}, "algorithm.batch", "1 to 80, the samples of client-0"),
+        ({"batch": 0}, "algorithm.batch", "1 to 80"),
+        ({"sampling": "optimum"}, "algorithm.sampling", '"optimal"'),
+        ({"participations": "binomal"}, "algorithm.participations", '"binomial"'),
+        ({"budgets": (32.0, 16.0)}, "algorithm.budgets", "a range"),
+        ({"budgets": (1.0, 2.0, 3.0)}, "algorithm.budgets", "or 5 numbers"),
+        ({"budgets": (0.0, 1.0)}, "algorithm.budgets", "positive"),
+        ({"delta": 0.0}, "algorithm.delta", "probability"),
+        ({"relation": "replace"}, "algorithm.relation", "replace-one"),
+        ({"pretrain": 0}, "algorithm.pretrain", "P2 needs gradient norms"),
+        ({"pretrain": 9}, "algorithm.pretrain", "to 4 rounds"),
+        ({"clip": 0.0}, "algorithm.clip", "positive"),
+        ({"step": -1.0}, "algorithm.step", "or 0 for the paper's rule"),
+        ({"norm_share": 1.0}, "algorithm.norm_share", "a small share"),
+    ],
+)
+def test_bad_input(change, key, sentence):
+    with pytest.raises(BadInput, match=sentence) as caught:
+        staged(SMALL, PldpFl(**({"draws": 2, "batch": 20} | change)), 4)
+    assert caught.value.key == key
+
+
+def test_a_stream_is_refused():
+    with pytest.raises(BadInput, match="data that is stored"):
+        staged(Synthetic(clients=5, features=8), PldpFl(draws=2), 4)
+
+
+def test_a_budget_that_is_spent_already():
+    with pytest.raises(BadInput, match=r"more than 4\.3.*spent already"):
+        personal.affordable_mu(2.0, 1e-5, 10, 0.1, "add-remove", record(Gaussian(1.0)))
+
+
+def test_own_budgets_and_the_papers_step():
+    stage, _ = staged(SMALL, PldpFl(draws=2, batch=20, budgets=(1.0, 2.0, 3.0, 4.0, 5.0)), 4)
+    assert [ledger.budget.epsilon for ledger in stage.plan.settings.ledgers] == [1, 2, 3, 4, 5]
+    assert stage.plan.settings.step == pytest.approx(16 * 8**-0.75)
+    drawn = [staged(SMALL, PldpFl(draws=2, batch=20), 4, seed)[0].plan.settings.ledgers for seed in (1, 2)]
+    assert drawn[0][0].budget != drawn[1][0].budget
+    assert all(16 <= ledger.budget.epsilon <= 32 for ledgers in drawn for ledger in ledgers)
+
+
+# --- with a network -----------------------------------------------------------------------------------------
+
+
+def test_a_network_learns_within_everyones_budget():
+    pytest.importorskip("torch")
+    from archipel.problems.deep import Deep
+
+    problem = Deep(model="mlp", widths=(16,), split="iid", clients=4, samples=1200)
+    algorithm = PldpFl("optimal", draws=2, batch=300, step=1.0, budgets=(100.0, 200.0), local_steps=2, clip=0.5)
+    result = Federation(problem, algorithm, rounds=20, every=20).run()
+    nodes = result.ledgers[0]["nodes"]
+    assert all(0 < node["spent"]["epsilon"] <= node["budget"]["epsilon"] for node in nodes)
+    assert result.ledgers[0]["guarantee"] == "enforced" and nodes[0]["unit"] == "sample"
+    asked = [value for _, n, metric, value, _ in result.rows if metric == "asked.node" and n == 20]
+    assert [node["releases"] for node in nodes] == [2 * times + 1 for times in asked]  # and one norm each
+    assert result.final("accuracy") > 0.5
+    again = Federation(problem, algorithm, rounds=20, every=20).run()
+    assert (again.models[0]["server"] == result.models[0]["server"]).all()
+
+
+def test_budgets_from_the_privacy_table():
+    privacy = Privacy(epsilon=Range(1.0, 3.0), delta=1e-6, relation="add-remove", clip=0.5)
+    own = PldpFl("uniform", **FAST, budgets=(1.0, 3.0), delta=1e-6, clip=0.5, local_steps=2)
+    with_table = Federation(SMALL, PldpFl("uniform", **FAST, local_steps=2), privacy=privacy, rounds=6, every=3)
+    one, two = with_table.run(), Federation(SMALL, own, rounds=6, every=3).run()
+    assert (one.models[0]["server"] == two.models[0]["server"]).all()
+    assert one.ledgers[0] == two.ledgers[0]
+    paid = [value for *_, metric, value, _ in one.rows if metric == "epsilon.node"]
+    assert max(paid) <= 3.0 and len(paid) == 15
+    with pytest.raises(BadInput, match="follows from everyone's epsilon"):
+        Federation(SMALL, own, privacy=Privacy(epsilon=1.0, noise=1.0), rounds=6).stage()
