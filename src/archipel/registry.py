@@ -6,9 +6,11 @@ from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep
 from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
 from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PaoFed, PsoFed
+from archipel.algorithms.pgfl import ClusterFl, Gfl, Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.sign_sgd import SignSgd
 from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
+from archipel.problems.clustered import BeijingStations, Pictures, Related
 from archipel.problems.deep import Deep
 from archipel.problems.linear import Linear
 from archipel.problems.measured import BeijingAir, Calcofi, Files
@@ -27,6 +29,9 @@ ALGORITHMS: dict[str, type] = {
     "dp-nfl": DpNfl,
     "zcdp-grad-nfl": ZcdpGradNfl,
     "p-admm": PAdmm,
+    "pgfl": Pgfl,
+    "gfl": Gfl,
+    "clusterfl": ClusterFl,
     "fedavg-deep": FedAvgDeep,
     "dp-fedavg-deep": DpFedAvgDeep,
 }
@@ -37,6 +42,9 @@ PROBLEMS: dict[str, type] = {
     "regression": Regression,
     "calcofi": Calcofi,
     "beijing-air": BeijingAir,
+    "beijing-stations": BeijingStations,
+    "related": Related,
+    "pictures": Pictures,
     "files": Files,
     "deep": Deep,
 }

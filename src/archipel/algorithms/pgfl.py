@@ -1,0 +1,364 @@
+"""PGFL: personalised learning on a graph of servers, with clusters of clients across them.
+
+Gauthier et al., IEEE Transactions on Signal and Information Processing over Networks, 2023. Equation numbers are
+the article's. `pgfl_nodes` has what clients and servers do; GFL (one model for everyone) and ClusterFL (every
+server on its own) are two settings of it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.algorithms import pgfl_nodes as nodes
+from archipel.algorithms.local import Lessons, lessons
+from archipel.algorithms.personal import taus_of
+from archipel.algorithms.zcdp_nfl import priced
+from archipel.draws import key_of
+from archipel.errors import BadInput
+from archipel.privacy.policy import Guard
+from archipel.problems.clustered import chapters
+from archipel.problems.losses import LOGISTIC
+from archipel.turns import Plan, Scene, Tell, Turn
+
+DEFAULT_RIDGE = 0.01  # lambda, which the article does not give
+FORMS = ("exact", "published")
+MUCH = 50_000_000  # parameter updates of a run, beyond which its twin is not played beside it
+BEFORE = 1 << 40  # the "round" whose draws choose whom a server asks first
+
+
+class View(NamedTuple):
+    """A federation as the algorithm sees it: GFL knows one cluster, ClusterFL no neighbours."""
+
+    server: Any  # of each client
+    slot: Any  # its place there
+    cluster: Any
+    clusters: int
+    servers: int
+    members: int  # of the largest server
+    degree: Any  # of each server
+
+
+@dataclass(frozen=True)
+class Pgfl:
+    """Clients learn the model of their cluster, servers agree on it, and clusters borrow from each other.
+
+    `form` = "published" is (8) to (10), which stops short of the optimum and diverges where the penalty is small;
+    "exact" reaches it. `tau` is what a cluster borrows from the others in each round (a number, times `decay`^n, or
+    one number a round), `some` how many clients a server asks each round (0: all). `regularisation` is lambda in
+    f_k, (16): lambda ||w||^2 / |C_s|; where it is not given it is the problem's, or 0.01.
+    """
+
+    topologies: ClassVar = ("servers", "star")
+    precision: ClassVar = "float64"
+    shown: ClassVar = "stored"
+
+    form: str = "exact"
+    penalty: float = 4.0
+    edge_penalty: float = 0.0  # on the servers' edges, exact form; 0: one that suits the graph
+    regularisation: float | None = None
+    tau: float | tuple[float, ...] = 0.0
+    decay: float = 1.0
+    some: int = 0
+    start: str = "zero"
+    force: bool = False
+
+    def view(self, scene: Scene) -> View:
+        """Servers and clusters as the graph has them."""
+        graph = scene.graph
+        if graph.clusters == 0:
+            raise BadInput("topology.clusters", "discover", "a number of clusters, for this algorithm")
+        slot, members = slots(graph)
+        return View(graph.server, slot, graph.cluster, graph.clusters, graph.servers, members, graph.links().degree)
+
+    def check_fields(self, rounds: int) -> Any:
+        """Refuse numbers that make no sense; the taus of all rounds."""
+        if self.form not in FORMS:
+            raise BadInput("algorithm.form", self.form, "one of " + ", ".join(FORMS))
+        if not self.penalty > 0:
+            raise BadInput("algorithm.penalty", self.penalty, "a positive number")
+        for name in ("edge_penalty", "regularisation"):
+            if (getattr(self, name) or 0.0) < 0:
+                raise BadInput(f"algorithm.{name}", getattr(self, name), "a number of 0 or more")
+        if self.some < 0:
+            raise BadInput("algorithm.some", self.some, "how many clients a server asks each round, 0 for all")
+        if self.start not in ("zero", "optimum"):
+            raise BadInput("algorithm.start", self.start, '"zero" or "optimum"')
+        return taus_of(self.tau, self.decay, rounds)
+
+    def plan(self, scene: Scene) -> Plan:
+        """Clients and servers, and their three turns."""
+        taus = self.check_fields(scene.rounds)
+        view, task = self.view(scene), scene.task
+        guard = guard_of(scene)
+        data, change = lessons(task, guard.features, guard.target)
+        noise, reach, purse = self.priced(scene)
+        settings = nodes.Settings(
+            task.loss,
+            self.penalty,
+            self.edge_penalty or self.penalty * stiffness(view),
+            taus,
+            self.some if self.some < view.members else 0,
+            view.slot,
+            change,
+            guard.radius,
+            int(scene.privacy is not None),
+            noise.law,
+            noise.shape,
+        )
+        clients = self.clients(scene, view, data, reach, noise)
+        servers = self.servers(scene, view)
+        if self.start == "optimum":
+            self.start_at(scene, view, clients, servers)
+        for s in range(view.servers):
+            nodes.choose(servers.asked[s], servers.members[s, 0], settings.some, key_of(scene.seed, s, BEFORE))
+        clients.asked[:, 0] = servers.asked[view.server, view.slot]
+        return Plan(
+            {"client": clients, "server": servers},
+            self.turns(view, task.size),
+            settings,
+            {0: task.size, 1: view.clusters * task.size, 2: task.size},
+            measure=self.measuring(scene, view),
+            purse=purse,
+        )
+
+    def priced(self, scene: Scene) -> tuple[Any, Any, Any]:
+        """The noise, each client's sensitivity (43), and the purse."""
+        if scene.privacy is not None and len(chapters(scene.task)[0]) > 1:
+            raise BadInput("problem.change", chapters(scene.task)[1], "0: changing data is not counted in privacy")
+        noise, change, purse = priced(scene.privacy, scene, np.full((1, 1), self.penalty))
+        return noise, (change / self.penalty)[:, None], purse and purse._replace(role="client")
+
+    def turns(self, view: View, size: int) -> tuple[Any, ...]:
+        """Up, across, down."""
+        exact = self.form == "exact"
+        cube = np.zeros((view.clusters, size))
+        flags = np.zeros(view.clusters, np.uint8)
+        heard = nodes.Heard(np.zeros((view.members, size)), np.zeros(view.members, np.int64))
+        around = nodes.Neighbours(cube, np.zeros(view.clusters, np.int64))
+        answer = nodes.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
+        return (
+            Turn(
+                "client",
+                "server",
+                nodes.act_exact if exact else nodes.act_published,
+                nodes.hear_client,
+                nodes.solve if exact else nodes.aggregate,
+                nodes.Word(np.zeros(size)),
+                heard,
+            ),
+            Turn(
+                "server",
+                "server",
+                nodes.say_aggregates,
+                nodes.hear_server,
+                nodes.agree if exact else nodes.average,
+                nodes.Aggregates(cube, flags),
+                around,
+            ),
+            Tell("server", "client", nodes.tell, nodes.take_exact if exact else nodes.take_published, answer),
+        )
+
+    def clients(self, scene: Scene, view: View, data: Lessons, reach: Any, noise: Any) -> nodes.Client:
+        """All clients at zero, with their data factorised and their noise set."""
+        count, size = scene.task.clients, scene.task.size
+        vectors = [np.zeros((count, size)) for _ in range(4)]
+        flags = [np.zeros((count, 1), np.int64) for _ in range(2)]
+        numbers = [
+            view.cluster.reshape(-1, 1).copy(),
+            2 * self.weights(scene, view)[:, None],
+            reach,
+            noise.first,
+            np.zeros((count, 1)),
+            np.minimum(noise.limit, np.finfo(float).max),
+            np.zeros((count, 1), np.int64),
+        ]
+        return nodes.Client(*(vectors + flags + numbers + list(data)))
+
+    def servers(self, scene: Scene, view: View) -> nodes.Server:
+        """All servers, who know who is in which cluster."""
+        count, size = view.servers, scene.task.size
+        label = np.zeros((count, view.members), np.int64)
+        label[view.server, view.slot] = view.cluster
+        known = np.full((count, view.clusters), int(self.form == "exact"), np.int64)
+        cubes = [np.zeros((count, view.clusters, size)) for _ in range(5)]
+        return nodes.Server(
+            np.zeros((count, view.members, size)),
+            label,
+            np.zeros((count, view.members), np.int64),
+            np.ones((count, view.members), np.int64),
+            np.bincount(view.server, minlength=count).reshape(-1, 1),
+            cubes[0],
+            known,
+            known.copy(),
+            view.degree.reshape(-1, 1).astype(np.int64),
+            *cubes[1:],
+        )
+
+    def weights(self, scene: Scene, view: View) -> Any:
+        """lambda / |C_s| of each client, (16)."""
+        l1, l2 = scene.task.regulariser
+        if l1 > 0:
+            raise BadInput("problem.l1", l1, "0: the local steps of PGFL are those of a smooth regulariser")
+        given = self.regularisation if self.regularisation is not None else (l2 or DEFAULT_RIDGE)
+        return given / np.bincount(view.server)[view.server]
+
+    def optima(self, scene: Scene, view: View) -> list[Any]:
+        """Each cluster's centralised solution, (clusters, size), in each chapter of the data."""
+        from archipel.theory.pgfl import centralised
+
+        parts, _ = chapters(scene.task)
+        return [centralised(p, scene.task.loss, self.weights(scene, view), view.cluster, view.clusters) for p in parts]
+
+    def start_at(self, scene: Scene, view: View, clients: nodes.Client, servers: nodes.Server) -> None:
+        """Everyone at the optimum, with the duals that keep it there in the exact form."""
+        best = self.optima(scene, view)[0]
+        mine = best[view.cluster]
+        for table in (clients.model, clients.told, clients.base):
+            table[:] = mine
+        clients.dual[:] = slopes(scene, mine) + 2 * self.weights(scene, view)[:, None] * mine
+        words = mine - clients.dual / self.penalty
+        servers.words[view.server, view.slot], servers.heard[view.server, view.slot] = words, 1
+        for table in (servers.own, servers.hat, servers.model):
+            table[:] = best
+        servers.known[:], servers.used[:] = 1, 1
+        np.subtract.at(servers.psi, (view.server, view.cluster), clients.dual)
+        servers.anchor[:] = view.degree[:, None, None] * best
+
+    def measuring(self, scene: Scene, view: View) -> Any:
+        """How far everyone is from its cluster's centralised solution, squared and relative; and tau."""
+        from archipel.problems.personal import deviations
+
+        if scene.task.loss == LOGISTIC and not self.weights(scene, view).all():
+            return None  # separable classes have no solution
+        optima: list[Any] = []
+        change = chapters(scene.task)[1]
+
+        def measure(tables: dict[str, Any], round: int) -> dict[str, Any]:
+            if not optima:
+                optima.extend(self.optima(scene, view))
+            best = optima[-1 if round > change else 0]
+            each = deviations(tables["client"].model, best[view.cluster])
+            total = np.bincount(view.cluster, each, minlength=view.clusters)
+            by_cluster = total / np.bincount(view.cluster, minlength=view.clusters)
+            return {"deviation": float(each.mean()), "deviation.cluster": by_cluster}
+
+        return measure
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned: every server's model of every cluster, everyone's own, and what everyone was told."""
+        client = tables["client"]
+        return {
+            "servers": tables["server"].model,
+            "clients": client.model,
+            "told": client.base,
+            "clusters": client.cluster[:, 0],
+        }
+
+    def check(self, scene: Scene) -> dict[str, float]:
+        """The published form may diverge: measured, and refused unless forced."""
+        taus = self.check_fields(scene.rounds)
+        if self.form == "exact":
+            return {}
+        from archipel.theory import pgfl as theory
+
+        view, (data, _) = self.view(scene), lessons(scene.task)
+        seen = theory.Seen(view, self.neighbours(scene), data, 2 * self.weights(scene, view), scene.task.loss)
+        factor = theory.growth(seen, self.penalty, float(taus[-1]))
+        if factor > theory.DIVERGES and not self.force:
+            least = theory.least_penalty(seen, float(taus[-1]))
+            right = f"at least {least:.3g}, below which (8) to (10) diverge (or the exact form, or force = true)"
+            raise BadInput("algorithm.penalty", self.penalty, right)
+        return {"growth_of_errors": factor}
+
+    def neighbours(self, scene: Scene) -> Any:
+        """The links among servers, as the algorithm uses them."""
+        return scene.graph.links()
+
+    def beside(self, federation: Any) -> dict[str, float]:
+        """Theorem 2 beside a run that is not too large: in how many rounds (28) is exceeded, from both starts."""
+        scene = federation.scene()
+        work = scene.task.clients * scene.task.size * federation.rounds
+        if not taus_of(self.tau, self.decay, federation.rounds).any() or work > MUCH or scene.task.loss == LOGISTIC:
+            return {}
+        from archipel.theory.pgfl import impact
+
+        zero, optimum = (impact(federation, start) for start in ("zero", "optimum"))
+        return {
+            "bound_(28)_at_the_end": float(zero.bound[-1]),
+            "rounds_beyond_(28)_from_zero": zero.exceeded,
+            "rounds_beyond_(28)_from_the_optimum": optimum.exceeded,
+        }
+
+
+@dataclass(frozen=True)
+class Gfl(Pgfl):
+    """One model for everyone, on the same graph of servers (Rizk and Sayed, SPAWC 2021, with PGFL's local steps)."""
+
+    def view(self, scene: Scene) -> View:
+        """One cluster, whatever the graph says."""
+        graph = scene.graph
+        slot, members = slots(graph)
+        everyone = np.zeros(graph.clients, np.int64)
+        return View(graph.server, slot, everyone, 1, graph.servers, members, graph.links().degree)
+
+
+@dataclass(frozen=True)
+class ClusterFl(Pgfl):
+    """Every server on its own, with the clusters of its clients (Ouyang et al., MobiSys 2021, with PGFL's steps)."""
+
+    pieces: ClassVar = True  # takes a graph of servers in pieces
+
+    def view(self, scene: Scene) -> View:
+        """No neighbours, whatever the graph says."""
+        return super().view(scene)._replace(degree=np.zeros(scene.graph.servers, np.int64))
+
+    def turns(self, view: View, size: int) -> tuple[Any, ...]:
+        """The turn across takes place, but nobody says anything."""
+        up, across, down = super().turns(view, size)
+        return up, across._replace(act=nodes.say_nothing), down
+
+    def neighbours(self, scene: Scene) -> Any:
+        """None."""
+        from archipel.topology import from_pairs
+
+        return from_pairs(scene.graph.servers, [], [])
+
+
+def stiffness(view: View) -> float:
+    """An edge's penalty in those of clients, so that a server's edges together weigh twice its clients of a cluster."""
+    clients = len(view.cluster) / (view.servers * view.clusters)
+    return 2 * clients / max(float(view.degree.mean()), 1.0)
+
+
+def slots(graph: Any) -> tuple[Any, int]:
+    """The place of each client among those of its server, and the largest number of clients of a server."""
+    slot, count = np.zeros(graph.clients, np.int64), np.zeros(graph.servers, np.int64)
+    for k, s in enumerate(graph.server):
+        slot[k] = count[s]
+        count[s] += 1
+    return slot, int(count.max())
+
+
+def guard_of(scene: Scene) -> Guard:
+    """What is enforced on data and models. A minimiser's gradients cannot be clipped: bounds must imply their size."""
+    if scene.privacy is None:
+        return Guard()
+    guard = scene.privacy.guard()
+    if guard.clip < np.inf:
+        right = (
+            "none, but privacy.bounds on features, target and model (or enforce = false): PGFL's steps are minimisers"
+        )
+        raise BadInput("privacy.clip", guard.clip, right)
+    return guard
+
+
+def slopes(scene: Scene, models: Any) -> Any:
+    """The gradient of each client's loss at its own model."""
+    from archipel.problems.losses import gradient
+    from archipel.problems.stored import Shard
+
+    out = np.zeros_like(models)
+    for k, (x, y) in enumerate(chapters(scene.task)[0][0]):
+        gradient(out[k], models[k], Shard(x, y), scene.task.loss)
+    return out

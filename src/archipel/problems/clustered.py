@@ -1,0 +1,263 @@
+"""Clients in clusters, with tasks that are related but not the same: PGFL (section V) and NPFL-RL (thesis, 6.3).
+
+The clusters are those of the topology, so that data and graph agree. Where the topology has a single cluster, or is
+to discover them, the problem deals its clients to the tasks itself, as the topology would have done.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.errors import BadInput, did_you_mean
+from archipel.node import kernel
+from archipel.problems import beijing, clusters, images
+from archipel.problems.losses import LOGISTIC, LOSSES, SQUARED
+from archipel.problems.personal import Judge
+from archipel.problems.shards import Shards, TrainTest, join, numbered
+from archipel.problems.stored import Empty, Shard, stored_task, streamed_task
+from archipel.problems.task import Task
+from archipel.topology.shapes import dealt
+
+DRAWN, LATER = 402, 403  # the tags of the draws of this problem, and of those after a change
+
+
+class Chapters(NamedTuple):
+    """Samples that change once: rows of client k, and from round `change` on those of client k + clients."""
+
+    x: Any
+    y: Any
+    starts: Any  # (2 clients + 1,)
+    change: Any  # (1,)
+
+
+@kernel
+def chapter_of(source: Any, sample: Any, moment: Any) -> Any:
+    """Client k's own samples of this chapter, as views."""
+    clients = (source.starts.shape[0] - 1) // 2
+    k = moment.node + (clients if moment.round >= source.change[0] else 0)
+    begin, end = source.starts[k], source.starts[k + 1]
+    return True, Shard(source.x[begin:end], source.y[begin:end])
+
+
+def chapters(task: Task) -> tuple[list[Shards], int]:
+    """The clients' samples before and after a change, and the round of the change; one chapter without."""
+    if task.streams:
+        raise BadInput("problem.kind", "a stream", "data that is stored, for this algorithm")
+    source, clients = task.source, task.clients
+    names = task.names or numbered(clients)
+    if not isinstance(source, Chapters):
+        return [Shards(source.x, source.y, source.starts, names)], np.iinfo(np.int64).max
+    cut = int(source.starts[clients])
+    before = Shards(source.x[:cut], source.y[:cut], source.starts[: clients + 1], names)
+    after = Shards(source.x[cut:], source.y[cut:], source.starts[clients:] - cut, names)
+    return [before, after], int(source.change[0])
+
+
+def settled(count: int, clients: int, graph: Any, seed: int) -> Any:
+    """The cluster of each client: the graph's, which must be as many as there are tasks, or else dealt."""
+    if not 1 <= count <= clients:
+        raise BadInput("problem.tasks", count, f"1 to {clients} tasks, so that no cluster is without clients")
+    if graph is None or graph.clusters < 2:
+        return dealt(clients, count, seed)
+    if graph.clusters != count:
+        raise BadInput("topology.clusters", graph.clusters, f"{count}, as many as the problem has tasks")
+    return graph.cluster
+
+
+def sought(graph: Any) -> bool:
+    """Whether the topology leaves its clusters to be discovered."""
+    return graph is not None and graph.clusters == 0
+
+
+@dataclass(frozen=True)
+class Related:
+    """Linear models that are related: w_q = w_0 + gamma_q w_0 (PGFL, V-A; NPFL-RL, 6.3).
+
+    `gammas` are drawn from U(-spread, spread) unless given. `relation` = "turned" moves each w_q in a direction of
+    its own instead, gamma_q v_q with v_q as long as w_0. Inputs and w_0 are standard normal; `noise` is the
+    variance of the observations' noise, or the least and the largest of the clients' variances. From round `change`
+    on, if it is given, a share `moved` of the clients have the data of another cluster.
+    """
+
+    clustered: ClassVar = True
+
+    clients: int = 150
+    tasks: int = 3
+    size: int = 60
+    samples: tuple[int, ...] = (2, 9)
+    spread: float = 0.15
+    gammas: tuple[float, ...] = ()
+    relation: str = "scaled"
+    noise: float | tuple[float, ...] = 0.1
+    loss: str = "squared"
+    test: int = 200
+    change: int = 0
+    moved: float = 0.1
+
+    def check(self) -> None:
+        """Refuse what cannot be drawn."""
+        for name in ("clients", "tasks", "size", "test"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"problem.{name}", getattr(self, name), "at least 1")
+        if len(self.samples) != 2 or not 1 <= self.samples[0] <= self.samples[1]:
+            raise BadInput("problem.samples", self.samples, "the least and the largest number of samples, from 1 up")
+        if self.gammas and len(self.gammas) != self.tasks:
+            raise BadInput("problem.gammas", self.gammas, f"{self.tasks} numbers, one a task")
+        if self.relation not in ("scaled", "turned"):
+            raise BadInput("problem.relation", self.relation, '"scaled" or "turned"')
+        if self.loss not in ("squared", "logistic"):
+            raise BadInput("problem.loss", self.loss, '"squared" or "logistic"')
+        if len(self.variances) != 2 or not 0 <= self.variances[0] <= self.variances[1]:
+            raise BadInput("problem.noise", self.noise, "a variance, or the least and the largest one")
+        if self.change < 0 or not 0 <= self.moved <= 1:
+            raise BadInput(
+                "problem.moved", self.moved, "a share of the clients from 0 to 1, and a round for the change"
+            )
+
+    @property
+    def variances(self) -> tuple[float, ...]:
+        """The least and the largest variance of the noise."""
+        return self.noise if isinstance(self.noise, tuple) else (self.noise, self.noise)
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str, graph: Any = None) -> Task:
+        """Everyone's samples, drawn for the cluster that the graph puts them in."""
+        self.check()
+        cluster = settled(self.tasks, self.clients, graph, seed)
+        draw = np.random.default_rng([seed, DRAWN])
+        truth = self.models(draw)
+        variance = draw.uniform(self.variances[0], self.variances[1], self.clients)
+        train = self.samples_of(truth[cluster], variance, draw)
+        tested = np.full(self.tasks, float(np.mean(self.variances)))
+        test = join([self.observed(w, self.test, v, draw) for w, v in zip(truth, tested)])
+        judge = Judge(self.loss, cluster, test, truth, sought(graph))
+        if shown == "stream":
+            return streamed_task(train, judge.score, None, rounds, dtype)
+        if not self.change:
+            return stored_task(train, judge.score, dtype)._replace(loss=LOSSES[self.loss])
+        return self.changing(train, truth, variance, judge, seed, dtype)
+
+    def models(self, draw: np.random.Generator) -> Any:
+        """w_q of every task."""
+        base = draw.standard_normal(self.size)
+        gammas = np.array(self.gammas) if self.gammas else draw.uniform(-self.spread, self.spread, self.tasks)
+        if self.relation == "scaled":
+            return base + gammas[:, None] * base
+        return base + gammas[:, None] * draw.standard_normal((self.tasks, self.size))
+
+    def observed(self, model: Any, count: int, variance: float, draw: np.random.Generator) -> tuple[Any, Any]:
+        """Samples of one client: y = x^T w + noise, or its sign."""
+        x = draw.standard_normal((count, self.size))
+        y = x @ model + np.sqrt(variance) * draw.standard_normal(count)
+        return x, np.where(y > 0, 1.0, -1.0) if self.loss == "logistic" else y
+
+    def samples_of(self, models: Any, variance: Any, draw: np.random.Generator) -> Shards:
+        """Samples of every client, a different number each."""
+        counts = draw.integers(self.samples[0], self.samples[1] + 1, len(models))
+        return join([self.observed(w, int(n), float(v), draw) for w, n, v in zip(models, counts, variance)])
+
+    def changing(self, train: Shards, truth: Any, variance: Any, judge: Judge, seed: int, dtype: Any) -> Task:
+        """A task of two chapters: some clients' samples are replaced by those of the next cluster."""
+        draw = np.random.default_rng([seed, LATER])
+        who = draw.choice(self.clients, round(self.moved * self.clients), replace=False)
+        later = judge.cluster.copy()
+        later[who] = (later[who] + draw.integers(1, max(self.tasks, 2), len(who))) % self.tasks
+        fresh = self.samples_of(truth[later], variance, draw)
+        parts = [fresh.of(k) if later[k] != judge.cluster[k] else train.of(k) for k in range(self.clients)]
+        both = join([*train, *parts], numbered(2 * self.clients))
+        source = Chapters(
+            np.ascontiguousarray(both.x, dtype),
+            np.ascontiguousarray(both.y, dtype),
+            both.starts,
+            np.array([self.change]),
+        )
+        after = Judge(self.loss, later, judge.test, truth, judge.discovering)
+
+        def score(models: dict[str, Any], round: int) -> dict[str, Any]:
+            return (judge if round <= self.change else after).score(models, round)
+
+        plain = stored_task(train, score, dtype)
+        return plain._replace(source=source, sample=Empty(np.zeros(1)), observe=chapter_of, loss=LOSSES[self.loss])
+
+
+TASKS: dict[str, tuple[str, tuple[clusters.Task, ...], tuple[int, int]]] = {
+    "digit-pairs": ("mnist", clusters.DIGIT_PAIRS, (2, 4)),
+    "digit-triplets": ("mnist", clusters.DIGIT_TRIPLETS, (6, 12)),
+    "organs-alike": ("organamnist", clusters.ORGANS_ALIKE, (2, 2)),
+    "organs-apart": ("organamnist", clusters.ORGANS_APART, (2, 2)),
+}
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Which of two sorts is this picture of? Every cluster tells other sorts apart (PGFL, V-B and V-C).
+
+    `tasks` is one of digit-pairs, digit-triplets, organs-alike, organs-apart, or a list of your own: for each
+    cluster two lists of labels of `dataset`. `samples` are the least and the largest number of pictures a client
+    has.
+    """
+
+    clustered: ClassVar = True
+
+    tasks: Any = "digit-pairs"
+    dataset: str = ""
+    clients: int = 150
+    samples: tuple[int, ...] = ()
+    shrink: int = 1
+
+    def described(self) -> tuple[str, tuple[clusters.Task, ...], tuple[int, int]]:
+        """The data set, the tasks and the numbers of pictures."""
+        if isinstance(self.tasks, str):
+            if self.tasks not in TASKS:
+                raise BadInput("problem.tasks", self.tasks, did_you_mean(self.tasks, TASKS))
+            dataset, tasks, samples = TASKS[self.tasks]
+        else:
+            dataset, tasks, samples = "mnist", self.tasks, (2, 4)
+            if not all(isinstance(t, tuple) and len(t) == 2 and all(isinstance(s, tuple) for s in t) for t in tasks):
+                raise BadInput("problem.tasks", self.tasks, "for each cluster two lists of labels, as [[1], [8]]")
+        chosen = self.samples or samples
+        if len(chosen) != 2:
+            raise BadInput("problem.samples", chosen, "the least and the largest number of pictures of a client")
+        return self.dataset or dataset, tasks, (chosen[0], chosen[1])
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str, graph: Any = None) -> Task:
+        """Everyone's pictures, of the sorts of its cluster."""
+        dataset, tasks, samples = self.described()
+        cluster = settled(len(tasks), self.clients, graph, seed)
+        data = clusters.clustered(images.load(dataset), tasks, cluster, samples, seed, self.shrink)
+        train, test = (Shards(s.x, 2.0 * s.y - 1.0, s.starts, s.names) for s in (data.train, data.test))
+        judge = Judge("logistic", cluster, test, None, sought(graph))
+        if shown == "stream":
+            return streamed_task(train, judge.score, None, rounds, dtype)
+        return stored_task(train, judge.score, dtype)._replace(loss=LOGISTIC)
+
+
+@dataclass(frozen=True)
+class BeijingStations:
+    """A model for each of twelve stations: learn from the hours from `start` on, be judged by those that follow."""
+
+    start: int = 0
+    target: str = "PM2.5"
+    columns: tuple[str, ...] = ("SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "wind-north", "wind-east")
+    ahead: int = 0
+    train_hours: int = beijing.FORTNIGHT
+    test_hours: int = beijing.MONTH
+    intercept: bool = True
+
+    def split(self) -> TrainTest:
+        """The stations' hours in standard units, with a constant input where a model has an intercept."""
+        data = beijing.window(
+            beijing.load(), self.start, self.target, self.columns, self.ahead, self.train_hours, self.test_hours
+        )
+        if not self.intercept:
+            return data
+        train, test = (Shards(np.c_[s.x, np.ones(len(s.y))], s.y, s.starts, s.names) for s in (data.train, data.test))
+        return TrainTest(train, test, data.inputs, data.target)
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+        """Each station is a client, judged by its own test hours."""
+        data = self.split()
+        judge = Judge("squared", np.arange(data.train.clients), data.test)
+        if shown == "stream":
+            return streamed_task(data.train, judge.score, None, rounds, dtype)
+        return stored_task(data.train, judge.score, dtype)._replace(loss=SQUARED)

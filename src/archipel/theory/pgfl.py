@@ -1,0 +1,234 @@
+"""What the PGFL article proves, computable: the optimum, theorem 1's rate, (28), (41), (43), and what it leaves out.
+
+Gauthier et al., IEEE TSIPN 2023. Equation numbers are the article's.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.errors import BadInput
+from archipel.problems.losses import LOGISTIC
+from archipel.problems.shards import Shards
+
+NEWTON = 100
+DIVERGES = 1 + 1e-6  # growth of errors a round
+
+
+# --- the problem that is solved -----------------------------------------------------------------------------
+
+
+def weights(graph: Any, regularisation: float) -> Any:
+    """Each client's weight of ||w||^2 in f_k, (16): lambda / |C_s|; without servers lambda / |C_(q)|, (6.5)."""
+    group = graph.server if graph.servers else graph.cluster
+    return regularisation / np.bincount(group)[group]
+
+
+def centralised(data: Shards, loss: int, weight: Any, cluster: Any, clusters: int) -> Any:
+    """For each cluster the minimiser of sum over its clients of f_k, (16): the solution of theorem 1.
+
+    Without a regulariser a squared loss has its solution of least norm, a logistic one may have none.
+    """
+    members = [np.flatnonzero(cluster == q) for q in range(clusters)]
+    return np.stack([minimise(data, loss, weight, who) for who in members])
+
+
+def minimise(data: Shards, loss: int, weight: Any, who: Any) -> Any:
+    """argmin of sum over clients `who` of loss_k / D_k + weight_k ||w||^2."""
+    rows = np.concatenate([np.arange(data.starts[k], data.starts[k + 1]) for k in who])
+    x, y = np.asarray(data.x[rows], float), np.asarray(data.y[rows], float)
+    share = np.repeat(1.0 / np.maximum(data.sizes[who], 1), data.sizes[who])
+    ridge = 2 * float(np.sum(weight[who]))
+    if loss == LOGISTIC:
+        return newton(x, y, share, ridge)
+    scaled = np.sqrt(2 * share)[:, None] * x
+    u, lengths, basis = np.linalg.svd(scaled, full_matrices=False)
+    kept = lengths > 1e-12 * lengths.max(initial=1.0)
+    gain = np.where(kept, lengths / np.maximum(lengths**2 + ridge, 1e-300), 0.0)
+    return basis.T @ (gain * (u.T @ (np.sqrt(2 * share) * y)))
+
+
+def newton(x: Any, y: Any, share: Any, ridge: float) -> Any:
+    """Logistic regression, sum of share log(1 + exp(-y x^T w)) + ridge/2 ||w||^2, in the space of the samples."""
+    if not ridge > 0:
+        raise BadInput("algorithm.regularisation", ridge, "a positive number: classes may be separable")
+    _, _, basis = np.linalg.svd(x, full_matrices=False)
+    rows, at = x @ basis.T, np.zeros(len(basis))
+
+    def gradient(at: Any) -> Any:
+        wrong = 1 / (1 + np.exp(y * (rows @ at)))
+        return ridge * at - rows.T @ (share * y * wrong), wrong
+
+    slope, wrong = gradient(at)
+    for _ in range(NEWTON):
+        hessian = (rows.T * (share * wrong * (1 - wrong))) @ rows + ridge * np.eye(len(at))
+        step, size, norm = np.linalg.solve(hessian, slope), 1.0, np.linalg.norm(slope)
+        while np.linalg.norm(gradient(at - size * step)[0]) > (1 - size / 4) * norm and size > 1e-9:
+            size /= 2
+        if size <= 1e-9:
+            break
+        at = at - size * step
+        slope, wrong = gradient(at)
+    return basis.T @ at
+
+
+# --- theorem 1 ----------------------------------------------------------------------------------------------
+
+
+class Rate(NamedTuple):
+    """A line through the logarithm of a curve."""
+
+    factor: float  # by which the deviation (squared) falls each round
+    decibels: float  # per round, negative
+    fit: float  # R^2 of the line
+
+
+def linear_rate(rounds: Any, deviation: Any, floor: float = 1e-25) -> Rate:
+    """Fit deviation = c factor^round to what is above the floor of the arithmetic: linear convergence, theorem 1.
+
+    >>> linear_rate([0, 1, 2, 3], [1.0, 0.5, 0.25, 0.125]).factor
+    0.5
+    """
+    rounds, deviation = np.asarray(rounds, float), np.asarray(deviation, float)
+    above = deviation > floor
+    x, y = rounds[above], np.log10(deviation[above])
+    slope, start = np.polyfit(x, y, 1)
+    left = y - (slope * x + start)
+    spread = np.sum((y - y.mean()) ** 2)
+    return Rate(round(float(10**slope), 12), float(10 * slope), float(1 - np.sum(left**2) / spread))
+
+
+# --- theorem 2 ----------------------------------------------------------------------------------------------
+
+
+def largest_distance(optima: Any) -> float:
+    """eta, (29): the largest squared distance between two clusters' solutions."""
+    return float(np.max(np.sum((optima[:, None] - optima[None]) ** 2, -1)))
+
+
+def borrowing_bound(taus: Any, eta: float) -> Any:
+    """(28) after n = 1, 2, ... rounds: sum_i tau_i eta prod_{j > i} (1 - tau_j).
+
+    By recursion, b_n = (1 - tau_n) b_{n-1} + tau_n eta.
+
+    >>> borrowing_bound(np.array([0.5, 0.5]), 2.0)
+    array([1. , 1.5])
+    """
+    bound, bounds = 0.0, []
+    for tau in taus:
+        bound = (1 - tau) * bound + tau * eta
+        bounds.append(bound)
+    return np.array(bounds)
+
+
+def single_bound(tau: float, eta: float) -> float:
+    """(41): one round of inter-cluster learning after many without."""
+    return tau * eta
+
+
+# --- privacy ------------------------------------------------------------------------------------------------
+
+
+def sensitivity(gradient: float, penalty: float, samples: Any) -> Any:
+    """(43): 2 C_k / (rho D_k), where no sample's gradient is longer than C_k.
+
+    >>> sensitivity(1.0, 2.0, 5)
+    0.2
+    """
+    return 2 * gradient / (penalty * samples)
+
+
+# --- when (8) to (10) diverge -------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """A federation as PGFL sees it: who is where, its links, its data."""
+
+    view: Any  # algorithms.pgfl.View
+    links: Any  # among servers
+    data: Any  # algorithms.local.Lessons
+    shrinkage: Any  # (clients,): 2 lambda / |C_s|
+    loss: int
+
+
+def averaging_of(seen: Seen, present: Any) -> Any:
+    """(9) as a matrix for each cluster: a server averages what its neighbourhood knows of the cluster."""
+    reach = np.eye(seen.view.servers)
+    reach[seen.links.receivers, seen.links.senders] = 1.0
+    known = reach[None] * present.T[:, None, :]
+    return known / np.maximum(known.sum(-1, keepdims=True), 1.0)
+
+
+def growth(seen: Seen, penalty: float, tau: float, rounds: int = 400) -> float:
+    """The factor by which errors grow each round under (4) to (10), everyone taking part: above 1 it diverges.
+
+    The iteration is linear for a squared loss, so its homogeneous part is played from a random start and its growth
+    measured: a power method. A logistic loss is taken at its largest curvature, an eighth of the squared one's.
+    """
+    where, count = (seen.view.server, seen.view.cluster), seen.view.clusters
+    basis, weight = seen.data.basis[:, 0], seen.shrinkage + penalty
+    curve = seen.data.curve[:, 0] / (8 if seen.loss == LOGISTIC else 1)
+    damp = curve / (curve + weight[:, None])
+    present = np.zeros((seen.view.servers, count))
+    np.add.at(present, where, 1)
+    mean = averaging_of(seen, (present > 0).astype(float))
+    dual = np.random.default_rng(7).standard_normal((len(weight), basis.shape[-1]))
+    base, lengths = np.zeros_like(dual), []
+    for _ in range(rounds):
+        pull = dual + penalty * base
+        along = damp * np.einsum("krd,kd->kr", basis, pull)
+        model = (pull - np.einsum("krd,kr->kd", basis, along)) / weight[:, None]
+        total = np.zeros((*present.shape, basis.shape[-1]))
+        np.add.at(total, where, model - dual / penalty)
+        hat = np.einsum("qsp,pqd->sqd", mean, total / np.maximum(present, 1)[:, :, None])
+        lent = (hat.sum(1, keepdims=True) - hat) / max(count - 1, 1)
+        base = ((1 - tau) * hat + tau * lent if count > 1 else hat)[where]
+        dual = dual + penalty * (base - model)
+        length = float(np.sqrt(np.sum(dual**2) + penalty**2 * np.sum(base**2)))
+        if length == 0:
+            return 0.0
+        lengths.append(length)
+        dual, base = dual / length, base / length
+    return float(np.exp(np.mean(np.log(lengths[-rounds // 4 :]))))
+
+
+def least_penalty(seen: Seen, tau: float) -> float:
+    """The penalty below which (8) to (10) diverge, to a hundredth of it; 0 where none does down to 1e-3."""
+    low, high = 1e-3, 1e3
+    if growth(seen, low, tau) <= DIVERGES:
+        return 0.0
+    while high / low > 1.01:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if growth(seen, middle, tau) > DIVERGES else (low, middle)
+    return high
+
+
+# --- theorem 2 beside a run ---------------------------------------------------------------------------------
+
+
+class Impact(NamedTuple):
+    """How far inter-cluster learning moves a run from its twin without, round by round, and what (28) allows."""
+
+    distance: Any  # the largest over servers and clusters of the squared distance
+    bound: Any
+    exceeded: int  # in how many rounds the distance is larger
+
+
+def impact(federation: Any, start: str) -> Impact:
+    """Play a federation and its twin with tau = 0 on the same draws, from zero or from the optimum."""
+    algorithm = replace(federation.algorithm, start=start)
+    lending = federation.with_(algorithm=algorithm)
+    twin = federation.with_(algorithm=replace(algorithm, tau=0.0, decay=1.0))
+    stages = [each.stage() for each in (lending, twin)]
+    engines = [federation.engine_of(stage, True) for stage in stages]
+    distance = []
+    for n in range(federation.rounds):
+        for engine in engines:
+            engine.advance(n, n + 1)
+        models, others = (stage.plan.tables["server"].model for stage in stages)
+        distance.append(float(np.max(np.sum((models - others) ** 2, -1))))
+    scene = lending.scene()
+    eta = largest_distance(algorithm.optima(scene, algorithm.view(scene))[0])
+    bound = borrowing_bound(stages[0].plan.settings.taus, eta)
+    return Impact(np.array(distance), bound, int(np.sum(np.array(distance) > bound * (1 + 1e-9))))
