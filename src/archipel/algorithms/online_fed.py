@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.algorithms.noised import privately, refine_privately, with_private
 from archipel.algorithms.pao_fed import check_step, refine
 from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
@@ -18,6 +19,9 @@ from archipel.turns import Plan, Scene, Tell, Turn
 class Settings(NamedTuple):
     step: Any  # mu
     asked: Any  # chance that the server asks an available client
+
+
+PrivateSettings = with_private(Settings)
 
 
 class Client(NamedTuple):
@@ -63,6 +67,15 @@ def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
 
 
 @kernel
+def act_privately(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
+    """As `act`, the update paid for, clipped and noised."""
+    if not moment.present or not refine_privately(me, data, settings, moment):
+        return False
+    said.values[:] = me.model
+    return True
+
+
+@kernel
 def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
     add_scaled(inbox.total, inbox.total.dtype.type(1), said.values)
     inbox.senders[0] += 1
@@ -98,18 +111,22 @@ class OnlineFed:
             raise BadInput("algorithm.limit", self.limit, "a number of rounds, 0 or more")
         size, dtype = scene.task.size, scene.dtype
         model = Model(np.zeros(size, dtype))
+        settings: Any = Settings(np.dtype(dtype).type(self.step), self.asked)
+        clients: Any = Client(np.zeros((scene.task.clients, size), dtype))
+        learn, purse = act, None
+        if scene.privacy is not None:
+            private, clients, purse = privately(scene, self.step, clients.model)
+            settings, learn = PrivateSettings(*settings, *private), act_privately
         return Plan(
-            {
-                "client": Client(np.zeros((scene.task.clients, size), dtype)),
-                "server": Server(np.zeros((1, size), dtype)),
-            },
+            {"client": clients, "server": Server(np.zeros((1, size), dtype))},
             (
                 Tell("server", "client", tell, take, model),
-                Turn("client", "server", act, hear, merge, model, Inbox(np.zeros(size, dtype), np.zeros(1, dtype))),
+                Turn("client", "server", learn, hear, merge, model, Inbox(np.zeros(size, dtype), np.zeros(1, dtype))),
             ),
-            Settings(np.dtype(dtype).type(self.step), self.asked),
+            settings,
             {0: size, 1: size},
             self.limit,
+            purse=purse,
         )
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:

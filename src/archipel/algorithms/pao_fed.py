@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.algorithms.noised import privately, refine_privately, with_private
 from archipel.algorithms.portions import CYCLE, RANDOM, Portion, cut, first, first_random
 from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
@@ -29,6 +30,9 @@ class Settings(NamedTuple):
     kept: Any  # of a full download, how many parameters a client takes (the rest it ignores)
     recent: Any  # 1: of several updates of a parameter only the most recent count
     weights: Any  # iota_l for l = 0 .. l_max, (15)
+
+
+PrivateSettings = with_private(Settings)
 
 
 class Client(NamedTuple):
@@ -93,6 +97,18 @@ def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     refine(me.model, data.features, data.target[0], settings.step)
     if moment.present:
         # With ahead = 1 this is M_{k,n+1}: a portion that local learning refined since it was last received.
+        cut(said, me.model, start_of(settings, me.model.shape[0], moment.node, moment, settings.ahead))
+    return moment.present
+
+
+@kernel
+def act_privately(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
+    """As `act`, every update noised before it enters the model; a client that cannot pay neither learns nor speaks."""
+    if not moment.present and settings.alone == 0:
+        return False
+    if not refine_privately(me, data, settings, moment):
+        return False
+    if moment.present:
         cut(said, me.model, start_of(settings, me.model.shape[0], moment.node, moment, settings.ahead))
     return moment.present
 
@@ -197,22 +213,28 @@ class PaoFed:
     def plan(self, scene: Scene) -> Plan:
         """Clients and a server, all at zero, and their two turns."""
         task, dtype = scene.task, scene.dtype
-        settings = self.settings(task.size, dtype)
+        settings: Any = self.settings(task.size, dtype)
+        clients: Any = Client(np.zeros((task.clients, task.size), dtype))
+        learn, purse = act, None
+        if scene.privacy is not None:
+            private, clients, purse = privately(scene, self.step, clients.model)
+            settings, learn = PrivateSettings(*settings, *private), act_privately
         ages = self.limit + 1
         down = task.size if self.download == "full" else self.portion
         inbox = Inbox(np.zeros((ages, task.size), dtype), np.zeros((ages, task.size), dtype), np.zeros(ages, dtype))
         return Plan(
             {
-                "client": Client(np.zeros((task.clients, task.size), dtype)),
+                "client": clients,
                 "server": Server(np.zeros((1, task.size), dtype)),
             },
             (
                 Tell("server", "client", tell, take, empty_portion(down, dtype)),
-                Turn("client", "server", act, hear, merge, empty_portion(self.portion, dtype), inbox),
+                Turn("client", "server", learn, hear, merge, empty_portion(self.portion, dtype), inbox),
             ),
             settings,
             {0: down, 1: self.portion},
             self.limit,
+            purse=purse,
         )
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:

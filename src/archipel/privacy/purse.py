@@ -87,6 +87,7 @@ class Purse(NamedTuple):
     planned_releases: Any  # (clients,): and in how many releases
     alike: bool = True  # all releases of a client cost the same
     role: str = "client"
+    apart: bool = False  # every sample pays for itself, see `pay_apart`
 
     @property
     def delta(self) -> float:
@@ -120,6 +121,8 @@ class Purse(NamedTuple):
         """epsilon of Laplace releases: all alike by the best accountant, else by their zCDP total."""
         if releases == 0 or rho == 0:
             return 0.0, NOTHING
+        if self.apart:
+            return laplace_epsilon(rho), PURE
         alike, each = self.alike, laplace_epsilon(rho / releases)
         if alike and exactly:
             return alike_epsilon(each, int(releases), self.delta)
