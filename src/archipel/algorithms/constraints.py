@@ -13,6 +13,17 @@ must be clipped and noised before they enter the state: value + Laplace(2 F / ep
 gradient + Laplace(2 C / eps_2), ||gradient||_1 <= C, each charged beside the loss gradient. Multiplier, queue
 and V then only multiply what has been released. (The dissertation noises the loss gradient only, in chapter
 3, and calibrates the noise without V and Q, in chapter 4.)
+
+**The steps that go with it.** The model steps as in `algorithms.mirror`, on ghat + pressure * grad c(y). Then
+
+    saddle point, ch. 3    pressure = lambda
+                           lambda' = max(0, lambda + (c(y) - leak lambda / sqrt(t)) / (F sqrt(t)))
+    virtual queue, ch. 4   pressure = Q / (caution sqrt(t))
+                           Q' = max(0, Q + c(y) + <grad c(y), z - y>)
+
+with |c| <= F, leak = ||grad c||_*^2 width, and V = caution sqrt(t), so that no horizon is needed. The dual
+steps do not shrink with the noise as the model's do: c is not noisy. Measured on stationary losses, the
+average violation falls as T^(-1/2); the literature's worst case is T^(-1/4).
 """
 
 from collections.abc import Callable, Sequence

@@ -301,8 +301,8 @@ def noisy_length(gradient: float, noise: float, size: int, kind: str, settings: 
     `gradient` bounds the gradient in that norm (an L1 or L2 clip does); `noise` is the scale of Laplace noise
     or the deviation of Gaussian noise, per component, 0 for none.
     """
-    if kind not in ("laplace", "gauss"):
-        raise BadInput("privacy.noise", kind, '"laplace" or "gauss"')
+    if kind not in ("laplace", "gaussian"):
+        raise BadInput("privacy.noise", kind, '"laplace" or "gaussian"')
     if settings.geometry != ENTROPY:
         square = (2 if kind == "laplace" else 1) * size * noise**2
         return math.sqrt(gradient**2 + square)
