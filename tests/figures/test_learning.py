@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from archipel.figures.learning import START, Runs, alike, all_of, beginning, better, gap, level, saving, settled
+from archipel.figures.learning import (
+    START,
+    Runs,
+    alike,
+    all_of,
+    beginning,
+    better,
+    gap,
+    level,
+    reaches,
+    saving,
+    settled,
+)
 from archipel.results import Result
 
 
@@ -70,6 +82,7 @@ def test_alike_and_all_of():
     one, near, far = constant([1.0, 1.0]), constant([1.1, 1.1]), constant([1.2, 1.2])
     assert alike("", one, near).holds and alike("", near, one).holds
     assert not alike("", one, far).holds and not alike("", far, one).holds
+    assert reaches("", near, one).holds and reaches("", one, far).holds and not reaches("", far, one).holds
     both = all_of("both", [alike("", one, near), alike("", one, far)])
     assert not both.holds and both.claim == "both" and both.measured.count("dB +-") == 2
 

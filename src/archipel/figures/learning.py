@@ -110,6 +110,12 @@ def alike(claim: str, first: Runs, second: Runs, within: float = SAME, part: Par
     return Claim(claim, abs(difference) <= within, told(first, second, part) + f" (same: within {within:g} dB)")
 
 
+def reaches(claim: str, first: Runs, second: Runs, part: Part = settled) -> Claim:
+    """The first is as good as the second, or better: at most what counts as the same above it."""
+    difference, _ = gap(part(first), part(second))
+    return Claim(claim, difference <= SAME, told(first, second, part) + f" (reached: at most {SAME:g} dB above)")
+
+
 def told(first: Runs, second: Runs, part: Part = settled) -> str:
     """The numbers of a comparison."""
     difference, error = gap(part(first), part(second))
