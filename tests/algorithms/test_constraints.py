@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archipel import regions
@@ -17,6 +17,8 @@ REGIONS = {
     "floored": regions.simplex(SIZE, 2.0, 0.3),
 }
 seeds = st.integers(0, 2**32 - 1)
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
 
 
 def some(seed):
