@@ -1,6 +1,7 @@
 """One suite for every transport: whatever the network does, each letter arrives once and in order."""
 
 import random
+import socket
 import time
 from typing import Any
 
@@ -21,6 +22,11 @@ VOCABULARY = Vocabulary(TURNS, 200, 1_000_000)
 DIGEST = b"the same"
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
 class MemoryNetwork:
     """Two nodes in this process."""
 
@@ -38,8 +44,6 @@ class ZenohNetwork:
     """Two nodes that talk through the loopback interface."""
 
     def __init__(self) -> None:
-        from conftest import free_port  # type: ignore[import-not-found]
-
         self.endpoint = f"tcp/127.0.0.1:{free_port()}"
 
     def join(self, name: str) -> Any:
@@ -47,13 +51,13 @@ class ZenohNetwork:
 
         listens = name == "a"
         config = bare_config([self.endpoint] if listens else [], [] if listens else [self.endpoint], 1 << 20)
-        return ZenohLink("test", name, ["b" if listens else "a"], config)
+        return ZenohLink(name, ["b" if listens else "a"], config)
 
     def close(self) -> None:
         pass
 
 
-NETWORKS = {"memory": MemoryNetwork}
+NETWORKS = {"memory": MemoryNetwork, "zenoh": ZenohNetwork}
 
 
 @pytest.fixture(params=list(NETWORKS))

@@ -1,0 +1,178 @@
+"""Identity: an authority for the federation, and a certificate for each node, whose common name is the node's name.
+
+A node needs `authority.pem`, `NAME.pem` and `NAME.key`. `authority.key` makes certificates; it stays with whoever runs
+the federation.
+"""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from archipel.errors import BadInput, Missing
+
+AUTHORITY = "authority"
+YEARS, DAYS = 10, 365  # an authority is good for, a certificate is good for
+
+
+def x509() -> Any:
+    try:
+        from cryptography import x509
+    except ImportError as lacking:
+        raise Missing("Certificates need the cryptography package: pip install 'archipel[deploy]'.") from lacking
+    return x509
+
+
+def make(folder: Path, nodes: dict[str, Iterable[str]], days: int = DAYS) -> list[str]:
+    """An authority and a certificate for each node (with the hosts it listens at); what is there stays.
+
+    Returns the names of those that were made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / f"{AUTHORITY}.pem").exists():
+        make_authority(folder)
+    made = []
+    for name, hosts in nodes.items():
+        if not (folder / f"{name}.pem").exists():
+            make_certificate(folder, name, hosts, days)
+            made.append(name)
+    return made
+
+
+def make_authority(folder: Path) -> None:
+    """A key and the certificate that it signs for itself."""
+    library = x509()
+    from cryptography.hazmat.primitives import hashes
+
+    private = new_key()
+    usage = {name: name in ("key_cert_sign", "crl_sign") for name in USES}
+    authority = (
+        begun(AUTHORITY, private, 365 * YEARS)
+        .issuer_name(named(AUTHORITY))
+        .add_extension(library.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(library.KeyUsage(**usage), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    write(folder, AUTHORITY, private, authority)
+
+
+def make_certificate(folder: Path, name: str, hosts: Iterable[str], days: int = DAYS) -> None:
+    """A certificate for a node, good at both ends of a connection; only a node that listens names hosts."""
+    library = x509()
+    from cryptography.hazmat.primitives import hashes
+
+    signer, authority = read_authority(folder)
+    private = new_key()
+    usage = {use: use == "digital_signature" for use in USES}
+    ends = [library.oid.ExtendedKeyUsageOID.SERVER_AUTH, library.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+    alternatives = [host_of(host) for host in hosts] or [library.DNSName(f"{name}.invalid".replace("_", "-"))]
+    certificate = (
+        begun(name, private, days)
+        .issuer_name(authority.subject)
+        .add_extension(library.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(library.KeyUsage(**usage), critical=True)
+        .add_extension(library.ExtendedKeyUsage(ends), critical=False)
+        .add_extension(library.SubjectAlternativeName(alternatives), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    write(folder, name, private, certificate)
+
+
+USES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+def new_key() -> Any:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def named(name: str) -> Any:
+    library = x509()
+    return library.Name([library.NameAttribute(library.oid.NameOID.COMMON_NAME, name)])
+
+
+def begun(name: str, private: Any, days: int) -> Any:
+    """A certificate that lacks its issuer. It is valid from yesterday: a device's clock may be behind."""
+    library, now = x509(), datetime.datetime.now(datetime.UTC)
+    return (
+        library.CertificateBuilder()
+        .subject_name(named(name))
+        .public_key(private.public_key())
+        .serial_number(library.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def host_of(host: str) -> Any:
+    library = x509()
+    try:
+        return library.IPAddress(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return library.DNSName(host)
+
+
+def write(folder: Path, name: str, private: Any, certificate: Any) -> None:
+    """The key first, readable by its owner only, then the certificate: who has one has both."""
+    from cryptography.hazmat.primitives import serialization as form
+
+    secret = private.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    public = certificate.public_bytes(form.Encoding.PEM)
+    for suffix, content, mode in ((".key", secret, 0o600), (".pem", public, 0o644)):
+        part = folder / f"{name}{suffix}.part"
+        part.unlink(missing_ok=True)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+        part.replace(folder / f"{name}{suffix}")
+
+
+def read_authority(folder: Path) -> tuple[Any, Any]:
+    """The authority's key and certificate."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        private = load_pem_private_key((folder / f"{AUTHORITY}.key").read_bytes(), None)
+        return private, x509().load_pem_x509_certificate((folder / f"{AUTHORITY}.pem").read_bytes())
+    except (OSError, ValueError) as problem:
+        raise BadInput("deploy.keys", str(folder), "the folder with authority.key and authority.pem") from problem
+
+
+def check(folder: Path, name: str) -> datetime.datetime:
+    """Refuse a certificate that others would refuse; returns until when it is valid."""
+    library = x509()
+    found = {}
+    for who in (AUTHORITY, name):
+        try:
+            found[who] = library.load_pem_x509_certificate((folder / f"{who}.pem").read_bytes())
+        except (OSError, ValueError) as problem:
+            right = f"a folder with {who}.pem, as `archipel keys` makes it"
+            raise BadInput("deploy.keys", str(folder), right) from problem
+    if not (folder / f"{name}.key").exists():
+        raise BadInput("deploy.keys", str(folder), f"a folder with {name}.key")
+    mine = found[name]
+    subject = mine.subject.get_attributes_for_oid(library.oid.NameOID.COMMON_NAME)[0].value
+    if subject != name:
+        raise BadInput("deploy.keys", str(folder / f"{name}.pem"), f"{name}'s own certificate; this is {subject}'s")
+    try:
+        mine.verify_directly_issued_by(found[AUTHORITY])
+    except Exception as problem:  # whatever is wrong with a signature
+        right = "a certificate of the authority beside it"
+        raise BadInput("deploy.keys", str(folder / f"{name}.pem"), right) from problem
+    until = mine.not_valid_after_utc
+    if until <= datetime.datetime.now(datetime.UTC):
+        right = f"a certificate that is valid; this one expired on {until:%Y-%m-%d} (delete it, then `archipel keys`)"
+        raise BadInput("deploy.keys", str(folder / f"{name}.pem"), right)
+    return until

@@ -1,0 +1,109 @@
+"""Who takes part: every node's name, role and number, whom it talks to and who connects to whom."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from archipel.deploy import wire
+from archipel.describe import as_table, write_toml
+from archipel.errors import BadInput, did_you_mean
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+
+
+class Member(NamedTuple):
+    """A node of the federation."""
+
+    name: str
+    role: str
+    number: int  # within its role
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All members, and the edges between them."""
+
+    members: tuple[Member, ...]
+    edges: frozenset[tuple[str, str]]  # (sender, receiver), by name
+
+    def member(self, name: str) -> Member:
+        """The member of a name."""
+        for member in self.members:
+            if member.name == name:
+                return member
+        raise BadInput("name", name, did_you_mean(name, [member.name for member in self.members]))
+
+    def named(self, role: str, number: int) -> str:
+        """The name of a member."""
+        return self.names[role][number]
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """The names of each role, by number."""
+        found: dict[str, list[str]] = {}
+        for member in self.members:
+            found.setdefault(member.role, []).append(member.name)
+        return found
+
+    def neighbours(self, name: str) -> list[str]:
+        """Whom a node talks to, either way, in the order of the members."""
+        joined = {b for a, b in self.edges if a == name} | {a for a, b in self.edges if b == name}
+        return [member.name for member in self.members if member.name in joined]
+
+    def calls(self, name: str, addresses: dict[str, str]) -> list[str]:
+        """Whom a node connects to: of two that talk, the one without an address calls; else the later one."""
+        order = {member.name: i for i, member in enumerate(self.members)}
+        called = []
+        for other in self.neighbours(name):
+            if name not in addresses and other not in addresses:
+                right = f'an address ("host:port") for {other} or {name}, who talk to each other'
+                raise BadInput("deploy.addresses", ", ".join(addresses) or "(none)", right)
+            if other in addresses and (name not in addresses or order[name] > order[other]):
+                called.append(other)
+        return called
+
+    def listeners(self) -> list[str]:
+        """Who has to listen so that every edge has an end that does: servers, or all peers but the last."""
+        roles = {member.role for member in self.members}
+        if "server" in roles:
+            return [member.name for member in self.members if member.role == "server"]
+        return [member.name for member in self.members]
+
+
+def roster_of(stage: Any, graph: Any) -> Roster:
+    """The members of a stage."""
+    members = []
+    for role, table in sorted(stage.plan.tables.items(), reverse=True):  # servers before clients
+        given = graph.server_names if role == "server" else (graph.names or stage.task.names)
+        members += [Member(name, role, k) for k, name in enumerate(labels(role, len(table[0]), given))]
+    names = {(member.role, member.number): member.name for member in members}
+    edges = set()
+    for turn in stage.plan.turns:
+        for links in stage.links[turn.sender, turn.receiver]:
+            for k in range(len(links.starts) - 1):
+                for sender in links.senders[links.starts[k] : links.starts[k + 1]]:
+                    edges.add((names[turn.sender, int(sender)], names[turn.receiver, k]))
+    return Roster(tuple(members), frozenset(edges))
+
+
+def labels(role: str, count: int, given: Iterable[str]) -> list[str]:
+    """Names that serve as file names, in keys and in certificates: the user's, where they do; else role and number.
+
+    >>> labels("server", 1, ()), labels("client", 2, ("sensor-17", "the roof"))
+    (['server'], ['sensor-17', 'the-roof'])
+    """
+    own = [re.sub(r"[^A-Za-z0-9_-]+", "-", str(name)).strip("-") for name in given]
+    reserved = {"server", "authority"}
+    if len(own) == count and len(set(own)) == count and all(NAME.fullmatch(n) and n not in reserved for n in own):
+        return own
+    return [role] if role == "server" and count == 1 else [f"{role}-{k}" for k in range(count)]
+
+
+def digest_of(federation: Any, roster: Roster, vocabulary: wire.Vocabulary) -> bytes:
+    """Eight bytes that two nodes share if they run the same federation. Paths may differ between machines."""
+    plain = write_toml({"kind": type(federation.algorithm).__name__, **as_table(federation.algorithm)})
+    form = [(word.kind, [(str(f.dtype), f.shape) for f in word.fields]) for word in vocabulary.words]
+    said = repr((wire.VERSION, plain, federation.rounds, federation.seed, form, roster.members, sorted(roster.edges)))
+    return blake2b(said.encode(), digest_size=8).digest()

@@ -1,0 +1,133 @@
+"""Eclipse Zenoh as the network: mutual TLS, only chosen edges, and nobody speaks under another's name.
+
+What `a` says to `b` is published under the key `archipel/a/b`, and `b` alone may subscribe to it. Every node enforces
+this for all its neighbours, by the name in their certificates: a put on another key is dropped before it reaches us.
+Scouting is off: a node knows the addresses of those it connects to, and talks to nobody else.
+
+Zenoh drops what is put during an outage, without an error: `post.PostOffice` sends it again.
+"""
+
+import json
+import queue
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from archipel.errors import BadInput, Missing
+
+LEASE = 4000  # milliseconds after which a silent connection counts as lost
+RETRY = {"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2}
+
+
+def zenoh() -> Any:
+    try:
+        import zenoh
+    except ImportError as lacking:
+        raise Missing("Talking to other nodes needs Eclipse Zenoh: pip install 'archipel[deploy]'.") from lacking
+    return zenoh
+
+
+def key(sender: str, receiver: str) -> str:
+    """Where `sender` publishes what it says to `receiver`."""
+    return f"archipel/{sender}/{receiver}"
+
+
+def bare_config(listen: list[str], connect: list[str], largest: int) -> dict[str, Any]:
+    """The settings of a node that listens and connects at these endpoints, and takes messages up to `largest` bytes."""
+    return {
+        "mode": "peer",
+        "listen": {"endpoints": listen, "exit_on_failure": True},
+        "connect": {"endpoints": connect, "timeout_ms": 0, "exit_on_failure": False, "retry": RETRY},
+        "scouting/multicast/enabled": False,
+        "scouting/gossip/enabled": False,
+        "timestamping/enabled": False,
+        "transport/shared_memory/enabled": False,
+        "transport/unicast/max_sessions": 10_000,
+        "transport/unicast/accept_pending": 1_000,
+        "transport/link/tx/lease": LEASE,
+        "transport/link/rx/max_message_size": largest + 1024,
+    }
+
+
+def tls(folder: Path, name: str) -> dict[str, Any]:
+    """Show our own certificate, and ask everyone for one from our authority."""
+    certificate, private = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
+    return {
+        "transport/link/protocols": ["tls"],
+        "transport/link/tls": {
+            "root_ca_certificate": str(folder / "authority.pem"),
+            "listen_certificate": certificate,
+            "listen_private_key": private,
+            "connect_certificate": certificate,
+            "connect_private_key": private,
+            "enable_mtls": True,
+            "verify_name_on_connect": True,
+            "close_link_on_expiration": True,
+        },
+    }
+
+
+def access(name: str, neighbours: Iterable[str]) -> dict[str, Any]:
+    """A neighbour may say things to us in its own name, and hear what we say to it. All else is denied."""
+    rules, subjects, policies = [], [], []
+    for other in neighbours:
+        for flow, message, allowed in (
+            ("ingress", "put", key(other, name)),
+            ("egress", "declare_subscriber", key(other, name)),
+            ("egress", "put", key(name, other)),
+            ("ingress", "declare_subscriber", key(name, other)),
+        ):
+            rule = {"id": f"{other} {flow} {message}", "permission": "allow", "flows": [flow], "messages": [message]}
+            rules.append(rule | {"key_exprs": [allowed]})
+        subjects.append({"id": other, "cert_common_names": [other]})
+        policies.append({"rules": [rule["id"] for rule in rules[-4:]], "subjects": [other]})
+    lists = {"rules": rules, "subjects": subjects, "policies": policies}
+    return {"access_control": {"enabled": True, "default_permission": "deny", **lists}}
+
+
+class ZenohLink:
+    """One node's end of a Zenoh network."""
+
+    def __init__(self, name: str, neighbours: Iterable[str], settings: dict[str, Any]):
+        library = zenoh()
+        config = library.Config()
+        for path, value in settings.items():
+            config.insert_json5(path, json.dumps(value))
+        self.error = library.ZError
+        self.box: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        try:
+            self.session = library.open(config)
+        except library.ZError as problem:
+            raise cannot_open(settings, str(problem)) from problem
+        self.ears = [self.session.declare_subscriber(key(n, name), partial(self.hear, n)) for n in neighbours]
+        self.mouths = {n: self.session.declare_publisher(key(name, n)) for n in neighbours}
+
+    def hear(self, sender: str, sample: Any) -> None:
+        self.box.put((sender, bytes(sample.payload)))
+
+    def send(self, to: str, data: bytes) -> None:
+        with suppress(self.error):  # not connected: it will be sent again
+            self.mouths[to].put(data)
+
+    def receive(self, timeout: float) -> tuple[str, bytes] | None:
+        try:
+            return self.box.get(timeout=timeout) if timeout > 0 else self.box.get_nowait()
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        self.session.close()
+
+
+def cannot_open(settings: dict[str, Any], problem: str) -> Exception:
+    """Why the network could not be joined, as a sentence."""
+    listen = settings["listen"]["endpoints"]
+    if "in use" in problem:
+        return BadInput("deploy.addresses", ", ".join(listen), "an address whose port no other program uses")
+    if "assign requested address" in problem:
+        return BadInput("deploy.addresses", ", ".join(listen), "an address of this machine to listen on")
+    if "ertificate" in problem or ".pem" in problem or ".key" in problem:
+        return BadInput("deploy.keys", problem.split(" at /")[0], "certificates as `archipel keys` makes them")
+    return BadInput("deploy.addresses", ", ".join(listen) or "(none)", f"a network that can be joined ({problem})")

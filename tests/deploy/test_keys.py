@@ -1,0 +1,48 @@
+"""Certificates: who has none, another authority's or another node's is refused."""
+
+import os
+import stat
+
+import pytest
+
+from archipel.deploy import keys
+from archipel.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("keys")
+    assert keys.make(made, {"server": ["127.0.0.1"], "a": [], "b": []}) == ["server", "a", "b"]
+    return made
+
+
+def test_what_is_there_stays(folder):
+    before = (folder / "a.pem").read_bytes()
+    assert keys.make(folder, {"a": [], "c": []}) == ["c"]
+    assert (folder / "a.pem").read_bytes() == before
+    assert keys.check(folder, "c")
+
+
+def test_private_keys_are_private(folder):
+    for name in ("authority", "a"):
+        assert stat.S_IMODE(os.stat(folder / f"{name}.key").st_mode) == 0o600
+
+
+def test_missing_foreign_and_expired_certificates_are_said(folder, tmp_path):
+    with pytest.raises(BadInput, match="nobody.pem"):
+        keys.check(folder, "nobody")
+    (tmp_path / "other").mkdir()
+    keys.make(tmp_path / "other", {"a": [], "b": []})
+    mixed = tmp_path / "mixed"
+    mixed.mkdir()
+    (mixed / "authority.pem").write_bytes((folder / "authority.pem").read_bytes())
+    for suffix in (".pem", ".key"):
+        (mixed / f"a{suffix}").write_bytes((tmp_path / "other" / f"a{suffix}").read_bytes())
+        (mixed / f"b{suffix}").write_bytes((folder / f"a{suffix}").read_bytes())
+    with pytest.raises(BadInput, match="of the authority beside it"):
+        keys.check(mixed, "a")
+    with pytest.raises(BadInput, match="this is a's"):
+        keys.check(mixed, "b")
+    keys.make_certificate(tmp_path / "other", "late", [], days=-1)
+    with pytest.raises(BadInput, match="expired on"):
+        keys.check(tmp_path / "other", "late")
