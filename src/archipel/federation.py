@@ -135,7 +135,7 @@ class Federation:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
         weather = self.environment.weather(scene.task.clients, scene.seed)
         role = "client" if "client" in plan.tables else "peer"
-        return Stage(plan, scene.task, all_edges(scene.graph), weather, scene.seed, role)
+        return Stage(plan, scene.task, all_edges(scene.graph), weather, scene.seed, role, graph=scene.graph)
 
     def engine_of(self, stage: Stage, side_by_side: bool = False) -> Engine:
         """The engine that plays a stage of this federation."""

@@ -37,6 +37,7 @@ class Stage(NamedTuple):
     seed: int
     data_role: str = "client"
     nothing: Any = Nothing(np.zeros(1))
+    graph: Any = None
 
     def count(self, role: str) -> int:
         """How many nodes play a role."""
