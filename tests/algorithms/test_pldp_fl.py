@@ -3,10 +3,10 @@
 Most of it runs on linear models, which need no PyTorch: the algorithm knows a model only as a flat vector.
 """
 
-import math
-
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
 from scipy import stats
 
 from archipel.algorithms import pldp_fl
@@ -19,6 +19,7 @@ from archipel.generators import generator, poisson_batch
 from archipel.node import Edge, Moment, row
 from archipel.privacy import personal
 from archipel.privacy.accounting import record
+from archipel.privacy.gaussian import mu_of
 from archipel.privacy.ledger import EpsilonBudget
 from archipel.privacy.policy import Privacy, Range
 from archipel.privacy.releases import Gaussian, Sampled
@@ -218,32 +219,29 @@ def test_someone_who_was_away_counts_as_the_mean_of_the_others():
 
 def google_epsilon(history, delta):
     """What dp-accounting's own accountant says of a history."""
-    import dp_accounting
-    from dp_accounting.pld import PLDAccountant
-
     accountant = PLDAccountant(value_discretization_interval=2e-3)
     for release, times in history.counts:
         rate, inner = (release.rate, release.release) if isinstance(release, Sampled) else (1.0, release)
         event = dp_accounting.GaussianDpEvent(1 / inner.mu)
-        event = event if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, event)
-        accountant.compose(event, times)
+        accountant.compose(event if rate == 1 else dp_accounting.PoissonSampledDpEvent(rate, event), times)
     return accountant.get_epsilon(delta)
 
 
 @pytest.mark.parametrize("budgets", [(16.0, 32.0), (0.5, 4.0)])
 @pytest.mark.parametrize("sampling", ["uniform", "weight", "optimal"])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_no_ledger_exceeds_its_budget(budgets, sampling, seed):
+def test_no_ledger_exceeds_its_budget(budgets, sampling):
     """Whole runs, and on beyond the rounds that were planned for, until everyone is silent."""
-    stage, engine = staged(SMALL, PldpFl(sampling, **FAST, budgets=budgets), 20, seed)
+    stage, engine = staged(SMALL, PldpFl(sampling, **FAST, budgets=budgets), 20)
     ledgers = stage.plan.settings.ledgers
+    most = [mu_of(ledger.budget.epsilon, 1e-5) ** 2 / 2 for ledger in ledgers]
     for n in range(150):
         engine.advance(n, n + 1)
-        assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in ledgers)
+        assert all(ledger.rho() <= limit for ledger, limit in zip(ledgers, most))
         if n == 19:
             assert (stage.plan.tables["client"].stopped == 0).all()
     assert (stage.plan.tables["client"].stopped > 0).all()  # the brake was needed
-    assert all(ledger.epsilon(1e-5).epsilon > 0.9 * ledger.budget.epsilon for ledger in ledgers)  # not too early
+    for ledger in ledgers:  # and was not pulled too early
+        assert 0.9 < ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon <= 1
 
 
 def sampled_budgets_hold(problem, algorithm, rounds, beyond, seed=1):
@@ -252,15 +250,15 @@ def sampled_budgets_hold(problem, algorithm, rounds, beyond, seed=1):
     ledgers = stage.plan.settings.ledgers
     for first, last in ((0, rounds), (rounds, beyond)):
         engine.advance(first, last)
-        for ledger in ledgers:
-            assert ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon
-            assert google_epsilon(ledger.history(), 1e-5) <= ledger.budget.epsilon * 1.002 + 2e-3
+        assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in ledgers)
+    for ledger in ledgers:
+        assert google_epsilon(ledger.history(), 1e-5) <= ledger.budget.epsilon * 1.002 + 2e-3
     return stage, ledgers
 
 
 def test_no_ledger_exceeds_its_budget_with_secret_batches():
     algorithm = PldpFl("optimal", draws=1, batch=40, budgets=(16.0, 32.0), local_steps=4)
-    stage, ledgers = sampled_budgets_hold(Linear(clients=2, size=5, samples=200, test=5), algorithm, 8, 30)
+    stage, ledgers = sampled_budgets_hold(Linear(clients=2, size=5, samples=200, test=5), algorithm, 4, 14)
     assert (stage.plan.tables["client"].stopped > 0).all()
     assert max(ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon for ledger in ledgers) > 0.9
 
@@ -288,45 +286,6 @@ def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
     assert (stage.plan.tables["server"].model == before).all()
     for ledger in stage.plan.settings.ledgers:
         assert 0.999 < ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon <= 1
-
-
-def test_counts_of_participations():
-    chance = np.array([0.02, 0.1, 0.3])
-    exact = personal.by_binomial(70, 3, chance, 2.5e-6)
-    for q, count in zip(chance, exact):
-        law = stats.binom(70, 1 - (1 - q) ** 3)
-        assert law.sf(count) <= 2.5e-6 < law.sf(count - 1)
-    printed = personal.by_lemma_1(70, 3, chance, 2.5e-6)
-    assert printed == pytest.approx(
-        210 * chance + math.log((1 - 2.5e-6) / 2.5e-6) * np.sqrt(210 * chance * (1 - chance)) / 1.702, abs=1
-    )
-    assert (exact < printed).all() and (printed < personal.by_all(70, 3, chance, 2.5e-6)).all()
-
-
-def test_nobody_is_stopped_early_in_95_of_100_runs():
-    rng = np.random.default_rng(2)
-    early = 0
-    for run in range(400):
-        chance = rng.dirichlet(np.full(10, 5.0))
-        limit = personal.by_binomial(70, 3, chance, 2.5e-6)
-        counts = np.array([sampled(chance, 3, run, r) > 0 for r in range(70)]).sum(0)
-        early += (counts > limit).any()
-    assert early <= 0.05 * 400
-
-
-@pytest.mark.parametrize(("epsilon", "rate"), [(0.5, 0.2), (24.0, 0.085)])
-def test_affordable_noise_spends_the_budget_and_no_more(epsilon, rate):
-    before = record(Gaussian(0.02))
-    mu = personal.affordable_mu(epsilon, 1e-5, 150, rate, "add-remove", before)
-    paid = (before + record(Sampled(rate, Gaussian(mu))) * 150).epsilon(1e-5).epsilon
-    assert 0.99 * epsilon < paid <= epsilon
-    assert google_epsilon(before + record(Sampled(rate, Gaussian(mu))) * 150, 1e-5) == pytest.approx(paid, rel=0.01)
-
-
-def test_the_binomial_count_saves_noise_for_the_papers_clients():
-    """MNIST: 10 clients of about 6,000, batches of 512, R = 70, K = 3, E = 5: a third less noise, or nearly."""
-    count = int(personal.by_binomial(70, 3, 0.1, 2.5e-6))
-    assert personal.saved_noise(24.0, 1e-5, 512 / 6000, (count, 210), 5) > 0.3
 
 
 # --- what is refused ----------------------------------------------------------------------------------------
@@ -361,11 +320,6 @@ def test_bad_input(change, key, sentence):
 def test_a_stream_is_refused():
     with pytest.raises(BadInput, match="data that is stored"):
         staged(Synthetic(clients=5, features=8), PldpFl(draws=2), 4)
-
-
-def test_a_budget_that_is_spent_already():
-    with pytest.raises(BadInput, match=r"more than 4\.3.*spent already"):
-        personal.affordable_mu(2.0, 1e-5, 10, 0.1, "add-remove", record(Gaussian(1.0)))
 
 
 def test_own_budgets_and_the_papers_step():

@@ -16,8 +16,8 @@ from archipel.generators import add_gaussian, shuffled_batches
 from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.bounding import clip_l2
-from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
-from archipel.privacy.personal import PersonalLedgers, affordable_mu, release_of
+from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms
+from archipel.privacy.personal import PersonalBudget, PersonalLedgers, affordable_mu, release_of
 from archipel.privacy.releases import Release
 from archipel.problems.learners import check_finite, learner_of, sizes_of
 from archipel.turns import Plan, Scene, Tell, Turn
@@ -183,7 +183,7 @@ class DpFedAvgDeep:
         clients = scene.task.clients
         mu = affordable_mu(self.epsilon, self.delta, scene.rounds, self.asked, "add-remove")
         terms = Terms("client", "add-remove", (Assumption(f"updates have norm at most {self.clip:g}", ENFORCED),))
-        budget = EpsilonBudget(self.epsilon, self.delta)
+        budget = PersonalBudget(self.epsilon, self.delta)
         return Settings(
             learner_of(scene.task, scene.dtype),
             self.step,

@@ -22,8 +22,9 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.generators import add_gaussian, poisson_batch
 from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
-from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
+from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms
 from archipel.privacy.personal import (
+    PersonalBudget,
     PersonalLedgers,
     affordable_mu,
     counting,
@@ -57,7 +58,6 @@ class Settings(NamedTuple):
     seed: int
     count: Any  # how often a client takes part: exact, by lemma 1, or K R
     excess: float  # delta'''
-    delta: float
     relation: str
     norm_share: float  # of a budget's zCDP that one gradient norm costs
     ledgers: list[Ledger]
@@ -310,7 +310,6 @@ class PldpFl:
             scene.seed,
             counting(self.participations),
             self.delta / 4,
-            self.delta,
             self.relation,
             self.norm_share,
             [self.ledger(name, budget) for name, budget in zip(names_of(scene.task), budgets)],
@@ -347,7 +346,7 @@ class PldpFl:
             Assumption("the records of a batch are drawn in secret, each by itself", ENFORCED),
         )
         terms = Terms("sample", self.relation, held)  # type: ignore[arg-type]
-        return Ledger(name, terms, EpsilonBudget(float(budget), self.delta))
+        return Ledger(name, terms, PersonalBudget(float(budget), self.delta))
 
     def plan(self, scene: Scene) -> Plan:
         """Clients that keep what they were told, a server, and their two turns."""
@@ -397,5 +396,6 @@ def measured(settings: Settings, tables: dict[str, Any], round: int) -> dict[str
         "chance.node": tables["server"].chance[0].copy(),
         "asked.node": clients.asked[:, 0].copy(),
         "stopped.node": clients.stopped[:, 0].copy(),
+        "norm.node": np.sqrt(tables["server"].norms[0] / np.maximum(tables["server"].heard[0], 1)),
         "noise.node": noise,
     }

@@ -1,0 +1,77 @@
+"""Noise for personal budgets: how often a client takes part, and how much noise that takes."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from scipy import stats
+
+from archipel.algorithms.sampling import sampled
+from archipel.errors import BadInput
+from archipel.privacy import personal
+from archipel.privacy.accounting import record
+from archipel.privacy.releases import Gaussian, Sampled
+
+
+def test_counts_of_participations():
+    chance = np.array([0.02, 0.1, 0.3])
+    exact = personal.by_binomial(70, 3, chance, 2.5e-6)
+    for q, count in zip(chance, exact):
+        law = stats.binom(70, 1 - (1 - q) ** 3)
+        assert law.sf(count) <= 2.5e-6 < law.sf(count - 1)
+    printed = personal.by_lemma_1(70, 3, chance, 2.5e-6)
+    assert printed == pytest.approx(
+        210 * chance + math.log((1 - 2.5e-6) / 2.5e-6) * np.sqrt(210 * chance * (1 - chance)) / 1.702, abs=1
+    )
+    assert (exact < printed).all() and (printed < personal.by_all(70, 3, chance, 2.5e-6)).all()
+
+
+def test_nobody_is_stopped_early_in_95_of_100_runs():
+    rng = np.random.default_rng(2)
+    early = 0
+    for run in range(400):
+        chance = rng.dirichlet(np.full(10, 5.0))
+        limit = personal.by_binomial(70, 3, chance, 2.5e-6)
+        counts = np.array([sampled(chance, 3, run, r) > 0 for r in range(70)]).sum(0)
+        early += (counts > limit).any()
+    assert early <= 0.05 * 400
+
+
+@pytest.mark.parametrize(("epsilon", "rate"), [(0.5, 0.2), (4.0, 0.02), (24.0, 0.085), (1.0, 0.9)])
+def test_affordable_noise_spends_the_budget_and_no_more(epsilon, rate):
+    """By our own accountant on its fine grid, and by dp-accounting's with noise that was paid before."""
+    before = record(Gaussian(0.02))
+    mu = personal.affordable_mu(epsilon, 1e-5, 150, rate, "add-remove", before)
+    paid = (before + record(Sampled(rate, Gaussian(mu))) * 150).epsilon(1e-5).epsilon
+    assert 0.995 * epsilon < paid <= epsilon
+    theirs = PLDAccountant(value_discretization_interval=epsilon / 4000)
+    theirs.compose(dp_accounting.GaussianDpEvent(1 / 0.02))
+    theirs.compose(dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu)), 150)
+    assert theirs.get_epsilon(1e-5) == pytest.approx(paid, rel=1e-3)
+
+
+def test_whole_batches_are_exactly_gaussian():
+    mu = personal.affordable_mu(3.0, 1e-5, 40, 1.0, "add-remove", record(Gaussian(0.1)))
+    total = (record(Gaussian(mu)) * 40 + Gaussian(0.1)).epsilon(1e-5).epsilon
+    assert 3.0 * (1 - 1e-6) < total <= 3.0
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.5])
+def test_quick_epsilons_are_upper_bounds(rate):
+    for mu in (0.2, 1.0):
+        history = record(Sampled(rate, Gaussian(mu))) * 60
+        exact = history.epsilon(1e-5).epsilon
+        assert exact <= personal.quick_epsilon(history, exact, 1e-5) <= exact * 1.002
+
+
+def test_the_binomial_count_saves_noise_for_the_papers_clients():
+    """MNIST: 10 clients of about 6,000, batches of 512, R = 70, K = 3, E = 5: a third less noise."""
+    count = int(personal.by_binomial(70, 3, 0.1, 2.5e-6))
+    assert personal.saved_noise(24.0, 1e-5, 512 / 6000, (count, 210), 5) > 0.3
+
+
+def test_a_budget_that_is_spent_already():
+    with pytest.raises(BadInput, match=r"more than 4\.3.*spent already"):
+        personal.affordable_mu(2.0, 1e-5, 10, 0.1, "add-remove", record(Gaussian(1.0)))
