@@ -3,6 +3,7 @@
 from typing import Any
 
 from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep
+from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
 from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PaoFed, PsoFed
@@ -32,6 +33,9 @@ ALGORITHMS: dict[str, type] = {
     "pgfl": Pgfl,
     "gfl": Gfl,
     "clusterfl": ClusterFl,
+    "nfl": Nfl,
+    "npfl": Npfl,
+    "npfl-rl": NpflRl,
     "fedavg-deep": FedAvgDeep,
     "dp-fedavg-deep": DpFedAvgDeep,
 }

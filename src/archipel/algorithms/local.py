@@ -18,6 +18,7 @@ from archipel.errors import BadInput
 from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec
 from archipel.problems.clustered import chapters
 from archipel.problems.losses import LOGISTIC, LOSSES, SQUARED, slope
+from archipel.problems.shards import Shards
 from archipel.problems.task import Task
 
 PRECISE = 1e-15  # of the gradient's norm, at which a Newton search ends
@@ -39,10 +40,15 @@ def lessons(task: Task, features: float = math.inf, target: float = math.inf) ->
 
     Features longer than a bound are shortened, and targets beyond one cut off, for privacy that rests on it.
     """
+    parts, change = chapters(task)
+    return factorised(parts, task, features, target), change
+
+
+def factorised(parts: list[Shards], task: Task, features: float = math.inf, target: float = math.inf) -> Lessons:
+    """The lessons of some chapters."""
     if task.loss not in (SQUARED, LOGISTIC):
         name = next(name for name, code in LOSSES.items() if code == task.loss)
         raise BadInput("problem.loss", name, '"squared" or "logistic", which have an exact local solver')
-    parts, change = chapters(task)
     most = max(int(shards.sizes.max()) for shards in parts)
     rank, size = min(most, task.size), task.size
     shape = (task.clients, len(parts))
@@ -56,7 +62,7 @@ def lessons(task: Task, features: float = math.inf, target: float = math.inf) ->
         for k, (x, y) in enumerate(shards):
             x, y = bounded(np.asarray(x, float), np.asarray(y, float), features, target)
             factorise(Lessons(*(table[k, p] for table in drawn)), x, y, task.loss)
-    return drawn, change
+    return drawn
 
 
 def bounded(x: Any, y: Any, features: float, target: float) -> tuple[Any, Any]:
