@@ -93,12 +93,13 @@ class Node:
 
     def live(self, until: int, checkpoint: bool = True) -> None:
         self.office.pump(0.002)
+        taken = len(self.got)
         while self.office.waiting(self.other):
             self.got.append(self.office.take(self.other).round)
         if self.posted < until:
             self.office.post(self.other, wire.HERE, 0, self.posted)
             self.posted += 1
-        if checkpoint and self.office.changed:
+        if checkpoint and (self.office.posted or len(self.got) > taken):
             self.disk = self.office.state(), self.posted, tuple(self.got)
             self.office.commit()
 

@@ -88,7 +88,7 @@ class PostOffice:
         self.window = max(4, min(WINDOW, ROOM // vocabulary.largest))
         self.faults: Counter[str] = Counter()
         self.traffic: Counter[str] = Counter()
-        self.changed = False  # something was posted or taken since the last checkpoint
+        self.posted = False  # something waits for a checkpoint to leave
         self.fresh: set[str] = set()  # who was heard since somebody last looked
         self.owing = False  # a neighbour waits for an acknowledgement it missed
         self.ticked, self.alarm = 0.0, 0.0
@@ -98,7 +98,7 @@ class PostOffice:
     def post(self, to: str, kind: int, turn: int, round: int, body: bytes = b"") -> None:
         """Put a letter into the outbox. It leaves after the next checkpoint."""
         other = self.neighbours[to]
-        self.changed = True
+        self.posted = True
         letter = Letter(kind, turn, False, round, body)
         if kind == wire.QUIET and other.next_out > other.safe_out:
             last = other.letters[-1]
@@ -108,12 +108,16 @@ class PostOffice:
         other.letters.append(letter)
 
     def ask(self, to: str, turn: int, round: int) -> None:
-        """Ask a neighbour for what it tells; on the back of the last round's letter where that has not left yet."""
+        """Ask a neighbour for what it tells in its first Tell; on the back of a letter that has not left yet, if any.
+
+        A letter of a turn may ask for the Tell that comes next: in the same round, or at the start of the next one.
+        """
         other = self.neighbours[to]
         if other.next_out > other.safe_out:
             last = other.letters[-1]
-            if last.kind in (wire.WORD, wire.QUIET) and last.round == round - 1:
+            if last.kind in (wire.WORD, wire.QUIET) and last.round == (round if last.turn < turn else round - 1):
                 other.letters[-1] = last._replace(also_asks=True)
+                self.posted = True
                 return
         self.post(to, wire.ASK, turn, round)
 
@@ -128,7 +132,6 @@ class PostOffice:
 
     def take(self, name: str) -> Frame:
         """Take the next letter from a neighbour: its effect must be in the next checkpoint."""
-        self.changed = True
         return self.neighbours[name].waiting.popleft()
 
     def state(self) -> dict[str, Any]:
@@ -169,7 +172,7 @@ class PostOffice:
         """The checkpoint is on disk: what was posted may leave, what was taken is acknowledged."""
         for other in self.neighbours.values():
             other.safe_out, other.safe_in = other.next_out, other.taken
-        self.changed = False
+        self.posted = False
         self.flush()
 
     # --- the network --------------------------------------------------------------------------------------------------
@@ -329,6 +332,8 @@ class PostOffice:
         self.hear_from(other)
         if is_new or not knows_us:
             self.greet(other)
+        else:
+            other.owes = self.owing = True
 
     def start_anew(self, other: Neighbour, theirs: int) -> None:
         """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint."""
@@ -340,7 +345,7 @@ class PostOffice:
         other.held.clear()
         other.waiting.clear()
         other.stamp = 0, 0.0
-        self.changed = True
+        self.posted = True
 
     def tag_to(self, other: Neighbour) -> int:
         return tag(self.mine, other.theirs)

@@ -72,9 +72,9 @@ class Roster:
         return [member.name for member in self.members]
 
 
-def roster_of(stage: Any, graph: Any) -> Roster:
+def roster_of(stage: Any) -> Roster:
     """The members of a stage."""
-    members = []
+    members, graph = [], stage.graph
     for role, table in sorted(stage.plan.tables.items(), reverse=True):  # servers before clients
         given = graph.server_names if role == "server" else (graph.names or stage.task.names)
         members += [Member(name, role, k) for k, name in enumerate(labels(role, len(table[0]), given))]

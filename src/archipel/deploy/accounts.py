@@ -1,0 +1,137 @@
+"""The ledger of a real node: charged and on disk before the bytes leave, and not charged again after a crash.
+
+What the node function charges goes into an append-only file (`privacy.journal`). A crash may fall between a charge and
+the checkpoint with the words it paid for: these never left, so when the node, back at its last checkpoint, makes the
+same release again, the charge that is already in the file counts for it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from archipel.privacy.journal import FileJournal, open_ledger
+from archipel.privacy.ledger import Charge, Ledger
+from archipel.privacy.releases import Zcdp
+
+
+class Account:
+    """The account of a node whose algorithm is not private: nothing is counted."""
+
+    private = False
+
+    def paid(self, n: int, me: Any) -> None:
+        """Called after a node acted, before anything that it said leaves."""
+
+    def count(self) -> int:
+        """How many charges a checkpoint covers."""
+        return 0
+
+    def resume(self, count: int, me: Any) -> None:
+        """Back at a checkpoint that covers so many charges."""
+
+    def total(self, me: Any) -> float | None:
+        """What was paid, in zCDP."""
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class PurseAccount(Account):
+    """For node functions that pay from the columns `spent` and `releases` of their row (`privacy.purse`)."""
+
+    private = True
+
+    def __init__(self, path: Path, name: str, purse: Any, me: Any):
+        self.ledger = open_ledger(path, name, purse.terms)
+        self.before: list[Charge] = []  # charged before the crash, for words that never left
+        self.done = 0
+        self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
+        if self.ledger.charges:  # the state was lost, the ledger was not
+            me.spent[0] = self.spent = self.ledger.rho()
+            me.releases[0] = self.releases = len(self.ledger.charges)
+            self.done = len(self.ledger.charges)
+
+    def paid(self, n: int, me: Any) -> None:
+        cost, count = float(me.spent[0]) - self.spent, float(me.releases[0]) - self.releases
+        self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
+        if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
+            return
+        charge = Charge(n, Zcdp(cost), 1)
+        self.done += 1
+        if self.before and self.before[0] == charge:
+            self.before.pop(0)
+            return
+        self.before = []
+        self.ledger.charge(*charge)
+
+    def count(self) -> int:
+        return self.done
+
+    def resume(self, count: int, me: Any) -> None:
+        self.before, self.done = self.ledger.charges[count:], count
+        self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
+
+    def total(self, me: Any) -> float | None:
+        return self.ledger.rho()
+
+    def close(self) -> None:
+        close(self.ledger)
+
+
+class Resumed(Ledger):
+    """A ledger, back at a checkpoint: charges made before the crash count for the releases that are made again."""
+
+    before: list[Charge]
+
+    def charge(self, moment: int, release: Any, times: int = 1) -> None:
+        if self.before and self.before[0] == Charge(int(moment), release, int(times)):
+            with self._lock:
+                self._enter(self.before.pop(0))
+            return
+        while self.before:  # another release than before the crash: what was charged stays charged
+            with self._lock:
+                self._enter(self.before.pop(0))
+        super().charge(moment, release, times)
+
+
+class LedgerAccount(Account):
+    """For node functions that charge a `Ledger` themselves (`settings.ledgers`)."""
+
+    private = True
+
+    def __init__(self, path: Path, name: str, ledgers: list[Ledger], number: int):
+        self.path, self.name, self.ledgers, self.number = path, name, ledgers, number
+        self.own = open_ledger(path, name, ledgers[number].terms, ledgers[number].budget)
+        ledgers[number] = self.own
+
+    def count(self) -> int:
+        return len(self.own.charges)
+
+    def resume(self, count: int, me: Any) -> None:
+        journal, charges = self.own.journal, self.own.charges
+        self.own = Resumed(self.name, self.own.terms, self.own.budget, charges[:count], journal)
+        self.own.before = charges[count:]
+        self.ledgers[self.number] = self.own
+
+    def total(self, me: Any) -> float | None:
+        return self.own.rho()
+
+    def close(self) -> None:
+        close(self.own)
+
+
+def close(ledger: Ledger) -> None:
+    if isinstance(ledger.journal, FileJournal):
+        ledger.journal.close()
+
+
+def account_of(part: Any, folder: Path | None) -> Account:
+    """The account of a node: kept in its folder, or of this process only where there is none."""
+    ledgers = getattr(part.plan.settings, "ledgers", None)
+    mine = part.has_data and folder is not None
+    path = folder / "ledger.journal" if folder is not None else Path()
+    if ledgers and mine:
+        return LedgerAccount(path, part.member.name, ledgers, part.member.number)
+    if part.plan.purse is not None and mine and hasattr(part.me, "spent"):
+        return PurseAccount(path, part.member.name, part.plan.purse, part.me)
+    return Account()

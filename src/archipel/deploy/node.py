@@ -1,0 +1,197 @@
+"""A node at work: it plays its steps as they become possible, keeps checkpoints, and talks to its neighbours.
+
+NumPy is all it needs, beside the network: no compiler, no SciPy, no Matplotlib is loaded on a device.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from archipel.deploy import keys, wire
+from archipel.deploy.accounts import account_of
+from archipel.deploy.pace import pace_of
+from archipel.deploy.part import Part, part_of
+from archipel.deploy.player import Player
+from archipel.deploy.post import PostOffice
+from archipel.deploy.sources import source_of
+from archipel.deploy.store import Halted, Store
+from archipel.deploy.trace import Trace, write_status
+from archipel.deploy.transport import Link
+from archipel.errors import BadInput
+from archipel.turns import Tell
+
+IDLE = 1.0  # seconds between two looks around, where nothing happens
+STATUS = 0.5  # seconds between two status files
+STEPS = 256  # steps done at once before the network is looked at again
+
+
+class Node:
+    """One member of a federation. Without a folder it keeps nothing: for tests and benchmarks."""
+
+    def __init__(self, part: Part, link: Link, deploy: Any, folder: Path | None = None, source: Any = None):
+        self.part, self.link, self.deploy, self.folder = part, link, deploy, folder
+        self.store = Store(folder, deploy.durable) if folder else None
+        self.trace = Trace(folder) if folder else None
+        self.pace = pace_of(deploy, part.member.role)
+        neighbours = part.roster.neighbours(part.member.name)
+        self.office = PostOffice(link, neighbours, part.vocabulary, part.digest)
+        self.account = account_of(part, folder)
+        if self.account.private and not self.pace.replay:
+            from archipel.privacy.noise import use_secure_noise
+
+            use_secure_noise()
+        self.player = Player(part, self.office, self.pace, source, self.account)
+        self.begun = time.monotonic()
+        self.reported = 0.0
+        self.checkpoints = 0
+        self.resume()
+
+    def resume(self) -> None:
+        """Go on from the last checkpoint, if there is one."""
+        record = self.store.load() if self.store else None
+        if record is not None:
+            if record["digest"] != self.part.digest.hex():
+                raise BadInput("deploy.state", str(self.folder), "the state of this federation, not of another one")
+            self.player.restore(record)
+            self.office.flush()
+        self.measure()
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self, stop: Callable[[], bool] = lambda: False, linger: float = 1.0) -> None:
+        """Play until all rounds are over and all letters are answered, or until told to stop."""
+        while not stop() and not self.player.finished:
+            self.turn()
+            self.check_patience()
+        if self.player.finished:
+            self.say_goodbye()
+            self.wait_for_answers(stop, linger)
+        self.report(done=self.player.finished)
+
+    def turn(self, longest: float = IDLE) -> None:
+        """Do what can be done, save it, send it; then wait for something to come in."""
+        busy = self.go_on()
+        wait = 0.0 if busy else min(longest, max(0.0, self.player.wakes() - time.monotonic()))
+        self.office.pump(wait)
+        self.player.notice()
+        self.report()
+
+    def go_on(self) -> bool:
+        """All steps that are possible now, then a checkpoint; whether there may be more."""
+        done, player = 0, self.player
+        while done < STEPS and not player.finished and player.ready():
+            player.run()
+            done += 1
+            if player.at == 0:
+                self.measure()
+        if done or self.office.posted:
+            self.save()
+        return done == STEPS
+
+    def save(self) -> None:
+        """First the checkpoint, then the letters."""
+        if self.store is not None:
+            self.store.save({"digest": self.part.digest.hex(), **self.player.state()})
+            self.checkpoints += 1
+        self.office.commit()
+
+    def say_goodbye(self) -> None:
+        """A server tells who still asks that it is over."""
+        if self.pace.replay:
+            return
+        for i, turn in enumerate(self.part.plan.turns):
+            if isinstance(turn, Tell) and turn.sender == self.part.member.role:
+                for other in self.part.says(i, 0):
+                    self.office.post(other.name, wire.OVER, i, self.part.rounds)
+        self.save()
+
+    def wait_for_answers(self, stop: Callable[[], bool], linger: float) -> None:
+        """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""
+        quiet, end = time.monotonic(), time.monotonic() + self.deploy.patience
+        while not stop() and time.monotonic() < min(quiet + linger, end):
+            if self.office.pump(min(IDLE, linger)):
+                self.player.notice()
+                self.save()
+            if any(other.letters for other in self.office.neighbours.values()):
+                quiet = time.monotonic()
+            self.report(done=True)
+
+    def check_patience(self) -> None:
+        """A node that reaches nobody says so, rather than wait for ever."""
+        heard = any(other.heard for other in self.office.neighbours.values())
+        if heard or not self.office.neighbours or time.monotonic() < self.begun + self.deploy.patience:
+            return
+        others = ", ".join(list(self.office.neighbours)[:3])
+        raise Halted(
+            f"{self.part.member.name}: no answer from {others} for {self.deploy.patience:g} seconds. Are they running, "
+            "are the addresses right, and are the certificates from the same authority?"
+        )
+
+    # --- for whoever looks on -----------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """Write the row down at the measured rounds; after a jump, for the last of them."""
+        n, player = self.player.round, self.player
+        mark = n if n >= self.part.rounds else n - n % self.part.every
+        if self.trace is None or mark <= self.trace.last:
+            return
+        row = {f"me.{name}": array for name, array in zip(player.me._fields, player.me)}
+        counts = {"messages": list(player.messages), "updates": int(player.updates)}
+        self.trace.write({"round": mark, **counts, **row})
+
+    def report(self, done: bool = False) -> None:
+        """How it is doing, every now and then."""
+        now = time.monotonic()
+        if self.folder is None or (now < self.reported + STATUS and not done):
+            return
+        self.reported = now
+        write_status(self.folder, self.status() | {"done": done})
+
+    def status(self) -> dict[str, Any]:
+        """The numbers of the live table."""
+        traffic = self.office.traffic
+        return {
+            "name": self.part.member.name,
+            "pid": os.getpid(),
+            "time": time.time(),
+            "round": self.player.round,
+            "present": self.player.present,
+            "heard": sum(other.heard for other in self.office.neighbours.values()),
+            "bytes": traffic["bytes out"] + traffic["bytes in"],
+            "traffic": dict(traffic),
+            "faults": dict(self.office.faults + self.player.desk.faults),
+            "too late": self.player.too_late,
+            "paid": self.account.total(self.player.me),
+        }
+
+    def close(self) -> None:
+        self.link.close()
+        self.account.close()
+        if self.store:
+            self.store.close()
+        if self.trace:
+            self.trace.close()
+
+
+def open_node(federation: Any, name: str, base: Path, folder: Path | None, addresses: dict[str, str]) -> Node:
+    """A node of a federation on a real network. `base` is the folder of the description."""
+    from archipel.deploy.zenoh_link import ZenohLink, access, bare_config, tls
+
+    deploy = federation.deploy
+    part = part_of(federation, name)
+    certificates = base / deploy.keys
+    keys.check(certificates, name)
+    neighbours = part.roster.neighbours(name)
+    listen = [f"tls/{addresses[name]}"] if name in addresses else []
+    calls = [f"tls/{addresses[other]}" for other in part.roster.calls(name, addresses)]
+    settings = bare_config(listen, calls, part.vocabulary.largest)
+    settings |= tls(certificates, name) | access(name, neighbours)
+    source = source_of(part, deploy.data, base)
+    link = ZenohLink(name, neighbours, settings)
+    try:
+        return Node(part, link, deploy, folder or base / deploy.state / name, source)
+    except BaseException:
+        link.close()
+        raise

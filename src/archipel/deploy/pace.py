@@ -1,0 +1,134 @@
+"""How rounds go by on real nodes: by quorum or deadline, by the clock, or in the steps of a simulation.
+
+A node waits at three places: for an answer to a question (TOLD), for word of who is there (HERE), and for the reports
+of those it hears (REPORTS). A pace says when it has waited long enough.
+"""
+
+import math
+import time
+from collections.abc import Collection
+from typing import Any
+
+TOLD, HERE, REPORTS = "told", "here", "reports"
+FOREVER = float("inf")
+
+
+class Replay:
+    """Everyone waits for everyone, and plays the weather of the simulation."""
+
+    replay = True
+    reports = True  # silence is reported, so that nobody waits in vain
+    asks_ahead = False
+
+    def begin(self, n: int) -> int | None:
+        """The round that starts now, where round n is next; None: not yet."""
+        return n
+
+    def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
+        """Whether a node that waits for `missing` of `total` neighbours, since a moment, may go on."""
+        return not missing
+
+    def wakes(self, n: int, since: float) -> float:
+        """When it may go on although nothing has come in, by the monotonic clock."""
+        return FOREVER
+
+    def heard(self, numbers: Collection[int]) -> None:
+        """These neighbours are there."""
+
+    def answered(self, n: int) -> None:
+        """The server is in round n now."""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class Quorum(Replay):
+    """A round ends when a share of the neighbours that are there has reported, or at the deadline.
+
+    Who misses a deadline is not waited for until it is heard again. While nobody is there, nothing goes on.
+    """
+
+    replay = False
+
+    def __init__(self, quorum: float, deadline: float):
+        self.quorum, self.deadline = quorum, deadline
+        self.away: set[int] = set()
+
+    def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
+        if not missing:
+            return True
+        if what == TOLD:  # a client of a synchronous algorithm has nothing to do without its server
+            return False
+        alive = total - len(self.away.intersection(missing))
+        here = total - len(missing)
+        if here and here >= math.ceil(self.quorum * alive - 1e-9):
+            return True
+        if time.monotonic() - since >= self.deadline:
+            self.away.update(missing)
+        return bool(here) and self.away.issuperset(missing)
+
+    def wakes(self, n: int, since: float) -> float:
+        return since + self.deadline
+
+    def heard(self, numbers: Collection[int]) -> None:
+        self.away.difference_update(numbers)
+
+
+class Clock(Replay):
+    """A round lasts `period` seconds, whoever is there: for learning online.
+
+    Without a `start` in the description, a server starts its clock when it is first started, and clients set theirs by
+    its answers.
+    """
+
+    replay = False
+    reports = False
+    asks_ahead = True
+
+    def __init__(self, period: float, start: float, leads: bool):
+        self.period = period
+        self.start = start or (time.time() if leads else 0.0)
+        self.given = bool(start) or leads
+
+    def begin(self, n: int) -> int | None:
+        if not self.start:
+            return n
+        now = math.floor((time.time() - self.start) / self.period)
+        return max(n, now) if now >= n else None
+
+    def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
+        left = self.left(n)
+        if what == REPORTS:
+            return left <= 0
+        return not missing or left <= (0 if what == TOLD else 0.75 * self.period)
+
+    def left(self, n: int) -> float:
+        """Seconds until round n ends; without a clock yet, as long as it takes."""
+        return self.start + (n + 1) * self.period - time.time() if self.start else FOREVER
+
+    def wakes(self, n: int, since: float) -> float:
+        left = self.left(n)
+        steps = [left, left - 0.75 * self.period, left - self.period]
+        return time.monotonic() + min([step for step in steps if step > 0], default=0.0)
+
+    def answered(self, n: int) -> None:
+        if not self.given:
+            self.start = time.time() - n * self.period
+
+    def state(self) -> dict[str, Any]:
+        return {"start": self.start}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.start = state["start"]
+
+
+def pace_of(deploy: Any, role: str) -> Replay:
+    """The pace that a description asks for."""
+    if deploy.pace == "replay":
+        return Replay()
+    if deploy.pace == "quorum":
+        return Quorum(deploy.quorum, deploy.deadline)
+    return Clock(deploy.period, deploy.start, role in ("server", "peer"))

@@ -1,0 +1,396 @@
+"""Plays one node's side of the turns, step by step, with the node functions as they are.
+
+A round is a list of steps for a role: look at the data; ask and take (a Tell, at its receiver); offer (at its sender);
+announce, say and merge (a Turn). A step runs as soon as it has what it needs. Between two steps a node can be killed:
+`state` is all that it is.
+"""
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.deploy import pace as waiting
+from archipel.deploy import wire
+from archipel.deploy.accounts import Account
+from archipel.deploy.desk import Desk, Said
+from archipel.deploy.pace import Replay
+from archipel.deploy.part import Neighbour, Part
+from archipel.deploy.post import LOG, PostOffice
+from archipel.environment import available, delay, works
+from archipel.node import Edge, Moment
+from archipel.turns import Tell
+
+POLL = 0.1  # seconds between two looks at data that comes from the outside
+
+
+class Step(NamedTuple):
+    """Something a node does in a round."""
+
+    ready: Any  # (turn) -> whether it can be done now
+    run: Any  # (turn)
+    turn: int
+
+
+class Delayed(NamedTuple):
+    """A word that the weather of a replay holds back."""
+
+    due: int
+    turn: int
+    said: int
+    body: bytes
+    to: list[str]
+
+
+class Player:
+    """One node, playing."""
+
+    def __init__(self, part: Part, office: PostOffice, pace: Replay, source: Any, account: Account):
+        self.part, self.office, self.pace, self.source, self.account = part, office, pace, source, account
+        self.desk = Desk(part, office, pace.replay)
+        self.me, self.plan = part.me, part.plan
+        self.round, self.at = 0, 0
+        self.data: Any = None
+        self.present = not part.has_data
+        self.offered = -1, -1  # round and turn for which questions are answered now
+        self.asked_ahead = -1  # the round for which the question has left already
+        self.delayed: list[Delayed] = []
+        self.kept = [1.0] * len(self.plan.turns)
+        self.was_there: list[list[int]] = [[] for _ in self.plan.turns]  # the last rounds in which it was
+        self.messages = [0] * len(self.plan.turns)
+        self.updates = 0
+        self.too_late = 0
+        self.since = time.monotonic()
+        self.steps = self.steps_of_role()
+
+    def steps_of_role(self) -> list[Step]:
+        """What this role does in a round, in the order of the turns."""
+        role = self.part.member.role
+        steps = [Step(self.can_look, self.look, -1)] if self.part.has_data else []
+        for i, turn in enumerate(self.plan.turns):
+            if isinstance(turn, Tell):
+                if role == turn.receiver:
+                    steps += [Step(self.always, self.ask, i), Step(self.can_take, self.take, i)]
+                if role == turn.sender:
+                    steps += [Step(self.always, self.offer, i)]
+                continue
+            if role == turn.sender == turn.receiver:
+                steps += [Step(self.always, self.announce, i)]
+            if role == turn.sender:
+                steps += [Step(self.can_say, self.say, i)]
+            if role == turn.receiver:
+                steps += [Step(self.can_merge, self.merge, i)]
+        return steps
+
+    # --- going on -----------------------------------------------------------------------------------------------------
+
+    @property
+    def finished(self) -> bool:
+        return self.round >= self.part.rounds
+
+    def ready(self) -> bool:
+        step = self.steps[self.at]
+        return step.ready(step.turn)
+
+    def run(self) -> None:
+        """Do the next step."""
+        step = self.steps[self.at]
+        step.run(step.turn)
+        self.at += 1
+        self.since = time.monotonic()
+        if self.at == len(self.steps):
+            self.at = 0
+            self.round += 1
+
+    def notice(self) -> None:
+        """Sort what came in, and answer who asks."""
+        self.pace.heard(self.desk.sort_all())
+        self.serve()
+
+    def wakes(self) -> float:
+        """When something may happen although nothing comes in, by the monotonic clock."""
+        soon = self.pace.wakes(self.round, self.since)
+        if self.source is not None and not self.source.by_round:
+            soon = min(soon, time.monotonic() + POLL)
+        return soon
+
+    def always(self, turn: int) -> bool:
+        return True
+
+    def moment(self, **further: Any) -> Moment:
+        return self.part.moment(self.round, self.present, **further)
+
+    def jump(self, n: int) -> None:
+        """The others are in a later round: go on there."""
+        if n > self.round:
+            self.round = min(n, self.part.rounds)
+
+    # --- data ---------------------------------------------------------------------------------------------------------
+
+    def can_look(self, _: int) -> bool:
+        begins = self.pace.begin(self.round)
+        if begins is None:
+            return False
+        return self.source.ready() or not self.pace.reports
+
+    def look(self, _: int) -> None:
+        """The round begins: is there something to learn from, and can the node talk."""
+        self.jump(max(self.pace.begin(self.round) or 0, self.rounds_of_others()))
+        if self.finished:
+            self.at = len(self.steps) - 1
+            self.round -= 1
+            return
+        moment, self.present = self.part.moment(self.round, False), False
+        self.data = None
+        if self.pace.replay and not works(self.part.weather, moment):
+            return
+        fresh, data = self.source.look(moment)
+        self.data = data if fresh else None
+        self.present = bool(fresh) and (not self.pace.replay or bool(available(self.part.weather, moment)))
+
+    def rounds_of_others(self) -> int:
+        """The round that all peers that are there have reached at least; this node may have been away for long."""
+        if self.pace.replay or not self.pace.reports or self.part.member.role != "peer":
+            return 0
+        known = np.maximum(self.desk.reported.max(1, initial=-1), self.desk.there.max(1, initial=-1) // 2)
+        there = [int(n) for i, n in enumerate(known) if i not in getattr(self.pace, "away", ()) and n >= 0]
+        return min(there, default=0)
+
+    # --- a Tell -------------------------------------------------------------------------------------------------------
+
+    def ask(self, i: int) -> None:
+        """A receiver that is there asks its sender."""
+        if not self.present or self.asked_ahead >= self.round:
+            return
+        teller = self.part.hears(i, self.round)[0].name
+        if i == self.desk.first_tell:
+            self.office.ask(teller, i, self.round)
+        else:
+            self.office.post(teller, wire.ASK, i, self.round)
+
+    def can_take(self, i: int) -> bool:
+        if not self.present or self.desk.over:
+            return True
+        told = self.desk.told.get(i)
+        missing = [0] if told is None or told.round < self.round else []
+        return self.pace.enough(waiting.TOLD, self.round, missing, 1, self.since)
+
+    def take(self, i: int) -> None:
+        """Take what was told; who is told nothing does not take part."""
+        told = self.desk.told.get(i)
+        if told is not None and told.round <= self.round:
+            del self.desk.told[i]
+        if not self.present:
+            return
+        if told is None or told.round < self.round:  # the server is away, or it is all over
+            self.present = not self.part.has_data
+            if self.desk.over:
+                self.round = self.part.rounds
+            return
+        self.desk.told.pop(i, None)
+        self.jump(told.round)
+        self.pace.answered(told.round)
+        if self.part.has_data:
+            self.present = told.kind == wire.TOLD
+        if told.kind == wire.TOLD:
+            self.messages[i] += 1
+            turn = self.plan.turns[i]
+            moment = self.part.moment(self.round, True, peer=self.part.hears(i, self.round)[0].number)
+            turn.take(self.me, self.word_of(i, told.body), self.plan.settings, moment)
+
+    def word_of(self, i: int, body: bytes) -> Any:
+        frame = wire.Frame(self.part.vocabulary.words[i].kind, i, False, 0, 0, 0, 0, body)
+        return self.part.vocabulary.word(frame)
+
+    def offer(self, i: int) -> None:
+        """From now on the questions of this round are answered."""
+        self.offered = self.round, i
+        self.serve()
+
+    def serve(self) -> None:
+        """Answer who asks. Telling does not change the teller, so it can be done at any time of the round."""
+        n, i = self.offered
+        if n < 0 or not self.desk.asks:
+            return
+        turn: Any = self.plan.turns[i]
+        numbers = {self.desk.number[other.name]: other for other in self.part.says(i, n)}
+        for who, (asked, when) in list(self.desk.asks.items()):
+            if asked != i or when > n:
+                continue
+            del self.desk.asks[who]
+            other, word = numbers[who], empty(turn.word)
+            key = self.part.key(turn.receiver, other.number, n)
+            moment = Moment(self.part.member.number, n, key, other.number, len(numbers), True, 1.0)
+            if turn.tell(self.me, word, self.plan.settings, moment):
+                self.office.post(other.name, wire.TOLD, i, n, self.part.vocabulary.write(i, word))
+            else:
+                self.office.post(other.name, wire.NOTHING, i, n)
+
+    # --- a Turn -------------------------------------------------------------------------------------------------------
+
+    def announce(self, i: int) -> None:
+        """Tell those that one hears whether one is there: only then do they give their share away."""
+        kind = wire.HERE if self.present else wire.AWAY
+        if self.pace.reports or self.present:
+            for other in self.part.hears(i, self.round):
+                self.office.post(other.name, kind, i, self.round)
+        self.was_there[i] = self.was_there[i][-self.plan.late :] + [self.round] * self.present if self.plan.late else []
+
+    def can_say(self, i: int) -> bool:
+        turn = self.plan.turns[i]
+        if turn.sender != turn.receiver:
+            return True
+        says = self.part.says(i, self.round)
+        missing = [w for w in self.numbers(says) if self.desk.there[w, i] < 2 * self.round]
+        return self.pace.enough(waiting.HERE, self.round, missing, len(says), self.since)
+
+    def say(self, i: int) -> None:
+        """Act; what is said goes to all that are there. In a replay it may be late, or get lost."""
+        turn: Any = self.plan.turns[i]
+        says = self.part.says(i, self.round)
+        there = says if turn.sender != turn.receiver else [o for o in says if self.is_there(o, i)]
+        self.kept[i] = 1.0
+        self.send_due(i)
+        body, late = self.act(i, turn, len(says))
+        if body is not None:
+            self.messages[i] += len(there)
+            for other in there:
+                self.kept[i] -= other.weight
+            if late > 0:
+                names = [other.name for other in there]
+                self.delayed.append(Delayed(self.round + late, i, self.round, body, names))
+        prompt = {other.name for other in there} if body is not None and late == 0 else set()
+        for other in self.part.ever_says(i) if self.pace.replay else says:
+            if other.name in prompt:
+                self.office.post(other.name, wire.WORD, i, self.round, body or b"")
+                if self.pace.asks_ahead and isinstance(self.plan.turns[0], Tell):
+                    self.office.ask_ahead(other.name)
+                    self.asked_ahead = self.round + 1
+            elif self.pace.reports:
+                self.office.post(other.name, wire.QUIET, i, self.round)
+
+    def act(self, i: int, turn: Any, degree: int) -> tuple[bytes | None, int]:
+        """Let the node act; what it said, and how late that will be. Its ledger is charged before this returns."""
+        has_data = self.part.has_data
+        if has_data and self.data is None:
+            return None, 0
+        moment, word = self.moment(degree=degree), empty(turn.word)
+        seen = self.data if has_data else self.part.nothing
+        spoke = turn.act(self.me, seen, word, self.plan.settings, moment)
+        self.account.paid(self.round, self.me)
+        self.updates += has_data
+        if not (spoke and self.present):
+            return None, 0
+        late = int(delay(self.part.weather, moment)) if has_data and self.pace.replay else 0
+        return self.part.vocabulary.write(i, word), late
+
+    def send_due(self, i: int) -> None:
+        """What the weather held back until this round."""
+        for word in [w for w in self.delayed if w.turn == i and w.due <= self.round]:
+            self.delayed.remove(word)
+            if word.due == self.round:
+                for name in word.to:
+                    self.office.post(name, wire.WORD, i, word.said, word.body)
+
+    def is_there(self, other: Neighbour, i: int) -> bool:
+        return self.desk.there[self.desk.number[other.name], i] == 2 * self.round + 1
+
+    def numbers(self, others: list[Neighbour]) -> list[int]:
+        return [self.desk.number[other.name] for other in others]
+
+    def can_merge(self, i: int) -> bool:
+        hears = self.part.ever_hears(i) if self.pace.replay else self.part.hears(i, self.round)
+        if not self.pace.replay and not self.present:
+            return True
+        reported = self.desk.reported[:, i]
+        missing = [w for w in self.numbers(hears) if reported[w] < self.round]
+        return self.pace.enough(waiting.REPORTS, self.round, missing, len(hears), self.since)
+
+    def merge(self, i: int) -> None:
+        """Hear all that arrived for this round, in the order of a simulation, and merge it."""
+        turn: Any = self.plan.turns[i]
+        degree = len(self.part.hears(i, self.round))
+        known = {self.desk.number[other.name]: other for other in self.part.ever_hears(i)}
+        said = [s for s in self.desk.collect(i, self.round) if s.who in known and self.counts(i, s)]
+        said.sort(key=lambda s: (s.said, known[s.who].number))
+        if self.present:
+            inbox = self.heard(i, turn, said, known)
+            turn.merge(self.me, inbox, self.plan.settings, self.moment(degree=degree, kept=self.kept[i]))
+        self.offered = -1, -1
+
+    def counts(self, i: int, said: Said) -> bool:
+        """A word that is too old is dropped; so is a late one to a peer that was away when it was said."""
+        if self.round - said.said > self.plan.late:
+            self.too_late += 1
+            return False
+        turn = self.plan.turns[i]
+        return turn.sender != turn.receiver or said.said == self.round or said.said in self.was_there[i]
+
+    def heard(self, i: int, turn: Any, said: list[Said], known: dict[int, Neighbour]) -> Any:
+        """An inbox with all words; one that its function cannot take is left out, and counted."""
+        inbox = empty(turn.inbox)
+        for s in said:
+            other = known[s.who]
+            edge = Edge(other.number, self.part.weight(i, s.said, other.number), self.round - s.said, s.said)
+            try:
+                turn.hear(inbox, self.word_of(i, s.body), self.plan.settings, edge)
+            except (IndexError, ValueError, ZeroDivisionError, OverflowError):
+                LOG.warning("a message from %s could not be heard", other.name)
+                self.desk.refuse(s.who, "cannot be heard")
+                return self.heard(i, turn, [kept for kept in said if kept is not s], known)
+        return inbox
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All that this node is."""
+        record: dict[str, Any] = {
+            "round": self.round,
+            "at": self.at,
+            "present": self.present,
+            "fresh": self.data is not None,
+            "offered": list(self.offered),
+            "asked_ahead": self.asked_ahead,
+            "kept": self.kept,
+            "was_there": self.was_there,
+            "delayed": [[d.due, d.turn, d.said, d.body.hex(), d.to] for d in self.delayed],
+            "messages": self.messages,
+            "updates": self.updates,
+            "too_late": self.too_late,
+            "charges": self.account.count(),
+            "pace": self.pace.state(),
+        }
+        record |= {f"me.{name}": array for name, array in zip(self.me._fields, self.me)}
+        parts = {"post": self.office.state(), "desk": self.desk.state()}
+        if self.source is not None:
+            parts |= {"source": self.source.state(), "data": self.source.keep(self.data)}
+        for prefix, part in parts.items():
+            record |= {f"{prefix}.{name}": value for name, value in part.items()}
+        return record
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Be what a checkpoint says."""
+        parts: dict[str, dict[str, Any]] = {"me": {}, "post": {}, "desk": {}, "source": {}, "data": {}}
+        for name, value in record.items():
+            prefix, dot, rest = name.partition(".")
+            if dot:
+                parts[prefix][rest] = value
+        for name, array in zip(self.me._fields, self.me):
+            array[...] = parts["me"][name]
+        self.office.restore(parts["post"])
+        self.desk.restore(parts["desk"])
+        self.pace.restore(record["pace"])
+        for name in ("round", "at", "present", "asked_ahead", "kept", "was_there", "messages", "updates", "too_late"):
+            setattr(self, name, record[name])
+        self.offered = tuple(record["offered"])
+        self.delayed = [Delayed(due, i, said, bytes.fromhex(body), to) for due, i, said, body, to in record["delayed"]]
+        self.account.resume(record["charges"], self.me)
+        if self.source is not None:
+            self.source.restore(parts["source"])
+            moment = self.part.moment(self.round, False)
+            self.data = self.source.recall(parts["data"], moment) if record["fresh"] else None
+
+
+def empty(record: Any) -> Any:
+    """A fresh empty record."""
+    return type(record)(*[np.zeros_like(array) for array in record])

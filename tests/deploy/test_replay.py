@@ -1,0 +1,208 @@
+"""A replay follows the simulation to the last bit, on every topology, also when nodes are killed on the way."""
+
+import random
+import time
+
+import numpy as np
+import pytest
+from harness import Village, assert_same, simulated
+from pushsum import PushSum
+
+from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
+from archipel.algorithms.pgfl import Pgfl
+from archipel.algorithms.pldp_fl import PldpFl
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.deploy import post, store
+from archipel.deploy.post import PostOffice
+from archipel.deploy.transport import Faulty
+from archipel.environment import schedule
+from archipel.privacy.journal import FileJournal
+from archipel.privacy.policy import Privacy
+from archipel.problems.clustered import Related
+from archipel.problems.networked import Regression
+from archipel.topology import Digraph, Peers, Servers
+
+STREAM = Synthetic(clients=6, features=20, test=20, horizon=60, samples=(15, 30, 45, 60))
+LATE = Environment(availability=(0.6, 0.3, 0.1, 1.0), delay=Delay(delta=0.5, limit=4))
+AWAY = Environment(availability=(0.6, 0.9, 0.5))
+SOME = Environment(availability=(0.9, 0.7), delay=Delay(delta=0.4, limit=4))
+FULL = Synthetic(clients=6, features=20, test=20, horizon=60, samples=(60,))
+RELATED = Related(clients=9, tasks=2, size=4, samples=(2, 6), test=9)
+RING = Servers(servers=3, shape="ring", clusters=2)
+STORED = Linear(clients=5, size=6, samples=30, test=20)
+
+TABLE = {
+    "pao-fed-c2": Federation(STREAM, PaoFed(step=0.2, limit=4), environment=LATE, rounds=60),
+    "pao-fed-u1": Federation(STREAM, PaoFed(step=0.2, variant="U1", order="random"), environment=LATE, rounds=40),
+    "pso-fed": Federation(STREAM, PaoFed(step=0.2, asked=0.4, autonomous=False), environment=LATE, rounds=40),
+    "online-fed": Federation(STREAM, OnlineFed(step=0.2, asked=0.5, limit=4), environment=LATE, rounds=40),
+    "sign-sgd": Federation(STREAM, SignSgd(), environment=LATE, rounds=30),
+    "zcdp-nfl": Federation(
+        Regression(clients=6), ZcdpNfl(), Peers(mean_degree=2.5), AWAY, Privacy(epsilon=2.0, clip=1.0), rounds=25
+    ),
+    "pgfl": Federation(RELATED, Pgfl(some=2, tau=0.3), RING, AWAY, rounds=12),
+    "pgfl-published": Federation(RELATED, Pgfl(form="published", tau=0.3), RING, AWAY, rounds=12),
+    "push-sum": Federation(FULL, PushSum(), Digraph(), SOME, rounds=40),
+    "push-sum-fading": Federation(FULL, PushSum(), Digraph(phases=4, fade=0.2, window=8), SOME, rounds=40),
+    "pldp-fl": Federation(STORED, PldpFl(batch=30, draws=2, step=0.05), environment=AWAY, rounds=8),
+}
+
+
+@pytest.fixture(scope="module")
+def engines():
+    return {}
+
+
+def engine_of(engines, name):
+    if name not in engines:
+        engines[name] = simulated(TABLE[name])
+    return engines[name]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_same_model_as_simulated(name, engines):
+    village = Village(TABLE[name])
+    village.run()
+    assert_same(village, engine_of(engines, name))
+    assert sum(engine_of(engines, name).messages) > 20
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Loss is noticed after milliseconds here."""
+    for name, seconds in {"SOONEST": 0.02, "HELLO_EVERY": 0.02, "TICK": 0.005, "LATEST": 0.2}.items():
+        monkeypatch.setattr(post, name, seconds)
+
+
+@pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl", "pgfl", "push-sum", "pldp-fl"])
+def test_the_same_model_when_nodes_are_killed_and_letters_get_lost(name, engines, tmp_path, impatient):
+    """Any node may die at any moment; links lose and repeat. Nothing of it shows in the end."""
+    draw, lives = random.Random(name), [0]
+
+    def wrap(who, link):
+        lives[0] += 1
+        return Faulty(link, lives[0], loss=0.05, repeat=0.05, delay=0.002)
+
+    village = Village(TABLE[name], tmp_path, wrap)
+
+    def each(who):
+        if draw.random() < 0.01 and lives[0] < 60:
+            village.kill(who)
+            village.start(who)
+
+    village.run(60, each)
+    village.close()
+    assert lives[0] > len(village.nodes) + 5
+    assert_same(village, engine_of(engines, name))
+
+
+def test_a_recorded_schedule_is_followed(tmp_path, engines):
+    """What `archipel run --record` wrote, as the weather of the deployment."""
+    drawn = TABLE["pao-fed-c2"]
+    stage = drawn.stage()
+    np.savez(tmp_path / "schedule.npz", schedule=schedule(stage.weather, drawn.rounds, drawn.seed))
+    recorded = drawn.with_(environment=Environment(replay=str(tmp_path / "schedule.npz"), delay=Delay(limit=4)))
+    village = Village(recorded)
+    village.run()
+    assert_same(village, engine_of(engines, "pao-fed-c2"))
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Crashing:
+    """Ends a process at the n-th thing it does to the world: before a write, in the middle of one, or after it."""
+
+    def __init__(self, monkeypatch):
+        self.left = 10**9
+        self.count, self.armed = 0, False
+        write_all, transmit, note = store.write_all, PostOffice.transmit, FileJournal.write
+
+        def torn(file, data):
+            self.point()
+            write_all(file, data[: len(data) // 2])
+            self.point()
+            write_all(file, data)
+            self.point()
+
+        def sent(office, other, data):
+            self.point()
+            transmit(office, other, data)
+            self.point()
+
+        def noted(journal, entry):
+            self.point()
+            note(journal, entry)
+            self.point()
+
+        monkeypatch.setattr(store, "write_all", torn)
+        monkeypatch.setattr(PostOffice, "transmit", sent)
+        monkeypatch.setattr(FileJournal, "write", noted)
+
+    def point(self):
+        if not self.armed:
+            return
+        self.count += 1
+        self.left -= 1
+        if self.left == 0:
+            raise Crash
+
+
+SMALL = {
+    "pao-fed-c2": TABLE["pao-fed-c2"].with_(
+        problem=Synthetic(clients=2, features=8, samples=(6,), horizon=6), rounds=6
+    ),
+    "zcdp-nfl": TABLE["zcdp-nfl"].with_(problem=Regression(clients=3), topology=Peers(shape="ring"), rounds=3),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_crash_at_any_point_changes_nothing(name, tmp_path, monkeypatch, impatient):
+    """Every write and every message, one after the other, is the last thing that some node does."""
+    engine, crashing = simulated(SMALL[name]), Crashing(monkeypatch)
+
+    def played(folder):
+        village = Village(SMALL[name], folder)
+        end = time.monotonic() + 20
+        while not all(node.player.finished for node in village.nodes.values()):
+            assert time.monotonic() < end
+            for who in list(village.nodes):
+                try:
+                    crashing.armed = True
+                    village.nodes[who].turn(longest=0.0)
+                except Crash:
+                    crashing.armed = False
+                    village.kill(who)
+                    village.start(who)
+                crashing.armed = False
+        village.close()
+        assert_same(village, engine)
+
+    played(tmp_path / "whole")
+    points = range(1, crashing.count + 1)
+    assert len(points) > 60
+    for point in points[:: 1 + len(points) // 80]:
+        crashing.left = point
+        played(tmp_path / str(point))
+
+
+def test_a_ledger_is_charged_once_for_what_left_and_survives(tmp_path, engines):
+    """Each peer's ledger holds exactly what a simulation pays, crashes or not."""
+    draw = random.Random(5)
+    village = Village(TABLE["zcdp-nfl"], tmp_path)
+
+    def each(who):
+        if draw.random() < 0.02:
+            village.kill(who)
+            village.start(who)
+
+    village.run(60, each)
+    village.close()
+    paid = engine_of(engines, "zcdp-nfl").stage.plan.tables["peer"]
+    for k, name in enumerate(village.roster.names["peer"]):
+        journal = FileJournal(tmp_path / name / "ledger.journal")
+        charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]
+        journal.close()
+        assert len(charges) == paid.releases[k, 0] > 0
+        assert sum(charges) == pytest.approx(paid.spent[k, 0], rel=1e-12)
