@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep
 from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
@@ -36,6 +37,7 @@ ALGORITHMS: dict[str, type] = {
     "nfl": Nfl,
     "npfl": Npfl,
     "npfl-rl": NpflRl,
+    "fedavg": FedAvg,
     "fedavg-deep": FedAvgDeep,
     "dp-fedavg-deep": DpFedAvgDeep,
 }
