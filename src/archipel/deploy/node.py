@@ -22,7 +22,7 @@ from archipel.deploy.transport import Link
 from archipel.errors import BadInput
 from archipel.turns import Tell
 
-IDLE = 1.0  # seconds between two looks around, where nothing happens
+IDLE = 0.5  # seconds between two looks around, where nothing happens
 STATUS = 0.5  # seconds between two status files
 STEPS = 256  # steps done at once before the network is looked at again
 
@@ -109,11 +109,11 @@ class Node:
 
     def wait_for_answers(self, stop: Callable[[], bool], linger: float) -> None:
         """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""
-        quiet, end = time.monotonic(), time.monotonic() + self.deploy.patience
+        quiet, end = time.monotonic(), time.monotonic() + max(self.deploy.patience, linger)
         while not stop() and time.monotonic() < min(quiet + linger, end):
             if self.office.pump(min(IDLE, linger)):
                 self.player.notice()
-                self.save()
+                self.save()  # so that what came in is acknowledged
             if any(other.letters for other in self.office.neighbours.values()):
                 quiet = time.monotonic()
             self.report(done=True)

@@ -147,11 +147,15 @@ class PostOffice:
             "names": list(self.neighbours),
             "marks": np.array(marks, np.uint64).reshape(-1, 4),
             "letters": b"".join(parts),
+            "traffic": dict(self.traffic),
+            "faults": dict(self.faults),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.mine = state["mine"]
+        self.traffic.update(state["traffic"])
+        self.faults.update(state["faults"])
         known = [self.neighbours.get(name) for name in state["names"]]
         for other, (theirs, taken, acked, _) in zip(known, state["marks"].tolist()):
             if other is not None:

@@ -1,0 +1,194 @@
+"""A whole federation on this machine: a process a node, mutual TLS on loopback, the files of a simulation at the end."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from archipel.deploy import keys
+from archipel.deploy.assemble import assemble, save_wire
+from archipel.deploy.proxy import Proxy, free_port
+from archipel.deploy.roster import Roster, roster_of
+from archipel.deploy.store import Halted
+from archipel.deploy.trace import read_status
+from archipel.results import Result
+
+LONG = 1e9  # seconds that a node stays after its last round: until it is told to go
+RESTARTS = 3  # of a node that ends by itself, with an error, before the whole is given up
+
+
+class Fleet:
+    """The processes of a deployment on this machine."""
+
+    def __init__(self, description: Path, federation: Any, folder: Path, proxied: bool = False, **deploy: Any):
+        self.description, self.federation, self.folder = description.resolve(), federation, folder.resolve()
+        self.stage = federation.stage()
+        self.roster: Roster = roster_of(self.stage)
+        self.nodes = self.folder / "nodes"
+        self.nodes.mkdir(parents=True, exist_ok=True)
+        listeners = self.roster.listeners()
+        self.ports = {name: free_port() for name in listeners}
+        self.keys = self.folder / "keys"
+        hosts = {member.name: ["127.0.0.1"] if member.name in self.ports else [] for member in self.roster.members}
+        keys.make(self.keys, hosts)
+        self.deploy = {"keys": str(self.keys), "addresses": {}, **deploy}
+        self.proxies: dict[tuple[str, str], Proxy] = {}
+        addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
+        self.orders = {member.name: self.order(member.name, addresses, proxied) for member in self.roster.members}
+        self.pids: dict[str, int] = {}
+        self.exits: dict[str, int] = {}
+        self.trouble: Counter[str] = Counter()
+        self.expected: set[int] = set()  # processes that were killed on purpose
+        self.restarting: dict[str, float] = {}  # who is started again, and when
+        self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.begun = time.monotonic()
+
+    def order(self, name: str, addresses: dict[str, str], proxied: bool) -> dict[str, Any]:
+        """What a node's process needs to know. With proxies, each call goes through one of its own."""
+        known = dict(addresses)
+        if proxied:
+            for other in self.roster.calls(name, addresses):
+                self.proxies[name, other] = Proxy(self.ports[other])
+                known[other] = f"127.0.0.1:{self.proxies[name, other].port}"
+        changes = {"rounds": self.federation.rounds}
+        return {
+            "name": name,
+            "description": str(self.description),
+            "folder": str(self.nodes / name),
+            "addresses": known,
+            "deploy": self.deploy,
+            "changes": changes,
+            "linger": LONG,
+        }
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Start the nursery, then all nodes: those that listen first."""
+        self.nursery = subprocess.Popen(
+            [sys.executable, "-m", "archipel.deploy.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        threading.Thread(target=self.listen, daemon=True).start()
+        for name in sorted(self.orders, key=lambda name: name not in self.ports):
+            self.start(name)
+
+    def listen(self) -> None:
+        """Take down what the nursery reports."""
+        assert self.nursery.stdout is not None
+        for line in self.nursery.stdout:
+            self.events.put(json.loads(line))
+
+    def start(self, name: str) -> None:
+        assert self.nursery.stdin is not None
+        self.nursery.stdin.write((json.dumps(self.orders[name]) + "\n").encode())
+        self.nursery.stdin.flush()
+
+    def kill(self, name: str) -> bool:
+        """kill -9, if it runs."""
+        pid = self.pids.get(name)
+        if pid is None:
+            return False
+        self.expected.add(pid)
+        self.signal(name, signal.SIGKILL)
+        return True
+
+    def signal(self, name: str, number: int) -> None:
+        pid = self.pids.get(name)
+        if pid is not None:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                self.pids.pop(name, None)
+
+    def watch(self) -> None:
+        """Take in what happened to the processes; start again who ended and should not have."""
+        while not self.events.empty():
+            event = self.events.get()
+            name = event["name"]
+            if event["event"] == "started":
+                self.pids[name] = event["pid"]
+                continue
+            if self.pids.get(name) == event["pid"]:
+                del self.pids[name]
+            if event["pid"] in self.expected:
+                self.restarting.setdefault(name, time.monotonic())
+            elif event["status"] != 0:
+                self.ended(name, event["status"])
+        for name, when in list(self.restarting.items()):
+            if time.monotonic() >= when and name not in self.pids:
+                del self.restarting[name]
+                self.start(name)
+
+    def ended(self, name: str, status: int) -> None:
+        """A node ended with an error: its last words, if they are for the user; else another try."""
+        self.trouble[name] += 1
+        if status in (1, 2) or self.trouble[name] > RESTARTS:
+            raise Halted(f"{name} ended with status {status}: {self.last_words(name)}")
+        self.restarting[name] = time.monotonic() + 0.2
+
+    def last_words(self, name: str) -> str:
+        log = self.nodes / name / "log"
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+        return lines[-1] if lines else "it said nothing."
+
+    def close(self) -> None:
+        """End all processes, by their ids."""
+        for name in list(self.pids):
+            self.signal(name, signal.SIGCONT)
+            self.signal(name, signal.SIGTERM)
+        end = time.monotonic() + 5
+        while self.pids and time.monotonic() < end:
+            while not self.events.empty():
+                event = self.events.get()
+                if event["event"] == "ended" and self.pids.get(event["name"]) == event["pid"]:
+                    del self.pids[event["name"]]
+            time.sleep(0.02)
+        for name in list(self.pids):
+            self.kill(name)
+        if self.nursery.stdin:
+            self.nursery.stdin.close()
+        self.nursery.wait(10)
+        for proxy in self.proxies.values():
+            proxy.close()
+
+    # --- how it goes --------------------------------------------------------------------------------------------------
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """What every node last said of itself."""
+        return {member.name: read_status(self.nodes / member.name) for member in self.roster.members}
+
+    def finished(self, statuses: dict[str, dict[str, Any]]) -> bool:
+        return all(status.get("done") for status in statuses.values())
+
+    def run(self, look: Callable[["Fleet", dict[str, Any]], None], seconds: float = float("inf")) -> Result:
+        """Run to the end, or until Ctrl-C; `look` is called several times a second."""
+        interrupted = False
+        self.open()
+        try:
+            statuses = self.statuses()
+            while not self.finished(statuses):
+                if time.monotonic() > self.begun + seconds:
+                    behind = min((s.get("round", -1), name) for name, s in statuses.items())
+                    raise Halted(f"Not done after {seconds:g} seconds: {behind[1]} is in round {behind[0]}.")
+                self.watch()
+                look(self, statuses)
+                time.sleep(0.1)
+                statuses = self.statuses()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            self.close()
+        statuses = self.statuses()
+        spent = time.monotonic() - self.begun
+        result = assemble(self.federation, self.stage, self.roster, self.nodes, spent, interrupted)
+        result.save(self.folder)
+        save_wire(statuses, self.folder)
+        return result
