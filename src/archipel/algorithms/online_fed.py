@@ -12,7 +12,7 @@ from archipel.algorithms.noised import privately, refine_privately, with_private
 from archipel.algorithms.pao_fed import check_step, refine
 from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
-from archipel.node import add_scaled, kernel
+from archipel.node import add_scaled, assign, kernel
 from archipel.turns import Plan, Scene, Tell, Turn
 
 
@@ -48,13 +48,13 @@ def tell(me: Any, said: Any, settings: Any, moment: Any) -> Any:
     """w_n to every client of K_n."""
     if uniform(moment.key, SELECTED) >= settings.asked:
         return False
-    said.values[:] = me.model
+    assign(said.values, me.model)
     return True
 
 
 @kernel
 def take(me: Any, said: Any, settings: Any, moment: Any) -> None:
-    me.model[:] = said.values
+    assign(me.model, said.values)
 
 
 @kernel
@@ -62,7 +62,7 @@ def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     """(4) and (5)."""
     if moment.present:
         refine(me.model, data.features, data.target[0], settings.step)
-        said.values[:] = me.model
+        assign(said.values, me.model)
     return moment.present
 
 
@@ -71,7 +71,7 @@ def act_privately(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> 
     """As `act`, the update paid for, clipped and noised."""
     if not moment.present or not refine_privately(me, data, settings, moment):
         return False
-    said.values[:] = me.model
+    assign(said.values, me.model)
     return True
 
 

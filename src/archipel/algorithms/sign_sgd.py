@@ -12,7 +12,7 @@ import numpy as np
 from archipel.algorithms.online_fed import Client, Model, Server, take
 from archipel.draws import SIGN, uniform
 from archipel.errors import BadInput
-from archipel.node import dot, kernel
+from archipel.node import assign, dot, kernel
 from archipel.turns import Plan, Scene, Tell, Turn
 
 
@@ -36,7 +36,7 @@ class Inbox(NamedTuple):
 @kernel
 def tell(me: Any, said: Any, settings: Any, moment: Any) -> Any:
     """The whole model to everyone: only the way up is compressed."""
-    said.values[:] = me.model
+    assign(said.values, me.model)
     return True
 
 

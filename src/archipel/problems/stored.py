@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import cosines, kernel
+from archipel.node import assign, cosines, kernel
 from archipel.problems.fourier import World, mapped
 from archipel.problems.shards import Shards
 from archipel.problems.synthetic import REHEARSED, arrives
@@ -83,7 +83,7 @@ def play(source: Any, sample: Any, moment: Any) -> Any:
     if source.phases.shape[0] > 0:
         cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])
     else:
-        sample.features[:] = source.x[i]
+        assign(sample.features, source.x[i])
     return True, sample
 
 
