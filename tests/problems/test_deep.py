@@ -15,7 +15,7 @@ from archipel.errors import BadInput, Missing  # noqa: E402
 from archipel.federation import Federation  # noqa: E402
 from archipel.problems import networks  # noqa: E402
 from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: E402
-from archipel.problems.networks import Network  # noqa: E402
+from archipel.problems.networks import Network, Units  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def pictures(count, side=9, seed=0):
 
 
 def network(module, data, loss=cross_entropy):
-    return Network(module, loss, data.x, 1.0, np.float64)
+    return Network(module, loss, data.x, Units(), np.float64)
 
 
 class Residual(nn.Module):
@@ -173,7 +173,7 @@ def test_clipping_in_single_precision_stays_within_the_bound():
     rng = np.random.default_rng(5)
     x = torch.from_numpy(rng.integers(0, 256, (64, 1, 28, 28)).astype(np.uint8))
     data = Shard(x, torch.from_numpy(rng.integers(0, 10, 64)))
-    net = Network(networks.cnn((1, 28, 28), 10, ()), cross_entropy, x, 255.0, np.float32)
+    net = Network(networks.cnn((1, 28, 28), 10, ()), cross_entropy, x, Units(255.0), np.float32)
     out = np.zeros(net.size, np.float32)
     for i in range(64):
         net.clipped_sum(out, net.start(), data, np.array([i]), 0.01)
@@ -256,11 +256,12 @@ def test_a_folder_with_a_file_a_client(tmp_path):
 
 
 def test_the_score_is_the_share_of_right_answers():
-    task = task_of(Deep(model="mlp"))
+    problem = Deep(model="mlp", activation="tanh", center=0.3, spread=0.4)
+    task = task_of(problem)
     net, model = task.source.learner, task.source.learner.start()
-    pool = Deep(model="mlp").dealt(1)[1]
+    pool = problem.dealt(1)[1]
     first, bias, last, offset = [v.numpy() for v in net.views(model)]
-    hidden = np.maximum(pool.x.reshape(len(pool.y), -1) / 16.0 @ first.T + bias, 0)
+    hidden = np.tanh((pool.x.reshape(len(pool.y), -1) / 16.0 - 0.3) / 0.4 @ first.T + bias)
     answers = hidden @ last.T + offset
     score = task.score({"server": model}, 0)
     assert score["accuracy"] == pytest.approx(np.mean(answers.argmax(1) == pool.y))
@@ -360,6 +361,8 @@ def test_models_that_are_refused(tmp_path, monkeypatch, model, sentence):
         ({"clients": 2_000}, "problem.clients"),
         ({"data": "nowhere.npz"}, "problem.data"),
         ({"shrink": 3}, "problem.shrink"),
+        ({"spread": 0.0}, "problem.spread"),
+        ({"activation": "tan"}, "problem.activation"),
     ],
 )
 def test_data_that_is_refused(change, key):

@@ -20,7 +20,7 @@ import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
 from archipel.problems import files, images, splits
-from archipel.problems.networks import Network, build, torch_or_sentence
+from archipel.problems.networks import Network, Units, build, torch_or_sentence
 from archipel.problems.npz import arrays_in
 from archipel.problems.shards import Shards, gather, hold_out, one
 from archipel.problems.stored import Empty
@@ -72,13 +72,15 @@ class Deep:
     one file a client, which then are the clients.
 
     `samples` and `test` keep so many training and test samples (0: all), `shrink` takes the means of squares
-    of pixels: for a quick try.
+    of pixels: for a quick try. A network sees (x - center) / spread, where pictures go from 0 to 1: numbers
+    that you know, not taken from anyone's data.
     """
 
     dataset: str = "digits"
     data: str = ""
     model: str = "cnn"
     widths: tuple[int, ...] = ()
+    activation: str = "relu"
     loss: str = "cross-entropy"
     clients: int = 10
     split: str = "iid"
@@ -92,6 +94,8 @@ class Deep:
     samples: int = 0
     test: int = 0
     shrink: int = 1
+    center: float = 0.0
+    spread: float = 1.0
 
     def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
         """The data dealt by the seed, and the network with the seed's initial weights."""
@@ -99,6 +103,8 @@ class Deep:
         if shown != "deep":
             right = f"a problem for linear models with this algorithm; deep ones go with {DEEP_ALGORITHMS}"
             raise BadInput("problem.kind", "deep", right)
+        if not 0 < self.spread < np.inf:
+            raise BadInput("problem.spread", self.spread, "a positive number")
         if self.loss not in LOSSES:
             raise BadInput("problem.loss", self.loss, did_you_mean(self.loss, LOSSES))
         train, test, top = self.dealt(seed)
@@ -222,8 +228,9 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, seed: int,
     x, y = tensors(train, problem.loss, dtype)
     test_x, test_y = tensors(test, problem.loss, dtype)
     count = int(max(train.y.max(), test.y.max())) + 1 if problem.loss == "cross-entropy" else 1
-    module = build(problem.model, tuple(x.shape[1:]), count, problem.widths, seed)
-    network = Network(module, LOSSES[problem.loss], x, top, dtype, problem.model)
+    module = build(problem.model, tuple(x.shape[1:]), count, seed, problem.widths, problem.activation)
+    units = Units(top, problem.center, problem.spread)
+    network = Network(module, LOSSES[problem.loss], x, units, dtype, problem.model)
     check_answers(network, x[:2], count, problem.model)
 
     def score(models: dict[str, Any], round: int) -> dict[str, Any]:

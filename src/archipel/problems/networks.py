@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def torch_or_sentence() -> Any:
 # --- the models that come along -----------------------------------------------------------------------------
 
 
-def cnn(shape: tuple[int, ...], answers: int, widths: tuple[int, ...]) -> Any:
+def cnn(shape: tuple[int, ...], answers: int, widths: tuple[int, ...] = (), activation: str = "relu") -> Any:
     """Two convolution layers, each with max-pooling, and two linear ones.
 
     The shape of the PLDP paper's and of the dissertation's section 5.5, whose widths are (32, 64, 512).
@@ -47,34 +47,45 @@ def cnn(shape: tuple[int, ...], answers: int, widths: tuple[int, ...]) -> Any:
             f"pictures of 4 x 4 pixels or more, not data of shape {shape}; mlp takes that",
         )
     first, second, hidden = checked_widths("cnn", widths or (8, 16, 32), 3)
+    bend = activation_of(activation)
     window, border = (5, 0) if min(shape[1:]) >= SMALL else (3, 1)
     sides = [((side - window + 1 + 2 * border) // 2 - window + 1 + 2 * border) // 2 for side in shape[1:]]
     return nn.Sequential(
         nn.Conv2d(shape[0], first, window, padding=border),
-        nn.ReLU(),
+        bend(),
         nn.MaxPool2d(2),
         nn.Conv2d(first, second, window, padding=border),
-        nn.ReLU(),
+        bend(),
         nn.MaxPool2d(2),
         nn.Flatten(),
         nn.Linear(second * sides[0] * sides[1], hidden),
-        nn.ReLU(),
+        bend(),
         nn.Linear(hidden, answers),
     )
 
 
-def mlp(shape: tuple[int, ...], answers: int, widths: tuple[int, ...]) -> Any:
-    """Linear layers with ReLU between them; `widths` are those of the hidden ones."""
+def mlp(shape: tuple[int, ...], answers: int, widths: tuple[int, ...] = (), activation: str = "relu") -> Any:
+    """Linear layers with nonlinearities between them; `widths` are those of the hidden ones."""
     nn = torch_or_sentence().nn
+    bend = activation_of(activation)
     hidden = checked_widths("mlp", widths or (32,), len(widths) or 1)
     sizes = (int(np.prod(shape)), *hidden)
     layers: list[Any] = [nn.Flatten()]
     for before, after in itertools.pairwise(sizes):
-        layers += [nn.Linear(before, after), nn.ReLU()]
+        layers += [nn.Linear(before, after), bend()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], answers))
 
 
 MODELS: dict[str, Callable[..., Any]] = {"cnn": cnn, "mlp": mlp}
+
+
+def activation_of(name: str) -> Any:
+    """relu, or tanh, whose bounded answers suit clipped gradients (Papernot et al., AAAI 2021)."""
+    nn = torch_or_sentence().nn
+    known = {"relu": nn.ReLU, "tanh": nn.Tanh}
+    if name not in known:
+        raise BadInput("problem.activation", name, did_you_mean(name, known))
+    return known[name]
 
 
 def checked_widths(model: str, widths: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -97,13 +108,9 @@ def from_file(model: str, shape: tuple[int, ...], answers: int) -> Any:
     build = getattr(code, name, None)
     if not callable(build):
         callables = [n for n, thing in vars(code).items() if callable(thing) and not n.startswith("_")]
-        raise BadInput(
-            "problem.model", model, f"a class or function of {path.name}: {did_you_mean(name, callables)}"
-        )
+        raise BadInput("problem.model", model, f"a class or function of {path.name}: {did_you_mean(name, callables)}")
     needed = [
-        p
-        for p in inspect.signature(build).parameters.values()
-        if p.default is p.empty and p.kind < p.VAR_POSITIONAL
+        p for p in inspect.signature(build).parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL
     ]
     if len(needed) not in (0, 2):
         raise BadInput("problem.model", model, "a module built from nothing, or from (shape, answers)")
@@ -113,8 +120,8 @@ def from_file(model: str, shape: tuple[int, ...], answers: int) -> Any:
     return module
 
 
-def build(model: str, shape: tuple[int, ...], answers: int, widths: tuple[int, ...], seed: int) -> Any:
-    """A module by its name or file, with the initial weights of a seed."""
+def build(model: str, shape: tuple[int, ...], answers: int, seed: int, *own: Any) -> Any:
+    """A module by its name or file, with the initial weights of a seed. `own` is for the models that come along."""
     torch = torch_or_sentence()
     with _building, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -123,24 +130,32 @@ def build(model: str, shape: tuple[int, ...], answers: int, widths: tuple[int, .
         name = Path(model).name  # a description's own folder may stand before it
         if name not in MODELS:
             raise BadInput("problem.model", model, did_you_mean(name, [*MODELS, "my_model.py:Net"]))
-        return MODELS[name](shape, answers, widths)
+        return MODELS[name](shape, answers, *own)
 
 
 # --- a module as a learner ----------------------------------------------------------------------------------
 
 
+class Units(NamedTuple):
+    """What is done to inputs when a batch is taken: (x / top - center) / spread."""
+
+    top: float = 1.0
+    center: float = 0.0
+    spread: float = 1.0
+
+    def apply(self, x: Any) -> Any:
+        if self.top * self.spread != 1:
+            x = x / (self.top * self.spread)
+        return x if self.center == 0 else x - self.center / self.spread
+
+
 class Network:
-    """A module and its loss. `model` is always a flat vector, of which the parameters become views.
+    """A module and its loss. `model` is always a flat vector, of which the parameters become views."""
 
-    `x` may be whole numbers from 0 to `top`; a batch is scaled to 0 .. 1 when it is taken.
-    """
-
-    def __init__(
-        self, module: Any, loss: Callable[..., Any], x: Any, top: float, dtype: Any, name: str = "model"
-    ):
+    def __init__(self, module: Any, loss: Callable[..., Any], x: Any, units: Units, dtype: Any, name: str = "model"):
         torch = torch_or_sentence()
         self.dtype = torch.from_numpy(np.zeros(1, dtype)).dtype
-        self.module, self.loss, self.top = module.to(self.dtype).eval(), loss, float(top)
+        self.module, self.loss, self.units = module.to(self.dtype).eval(), loss, units
         refuse_hidden_state(module, name)
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         if not self.parameters or len(self.parameters) != len(list(module.parameters())):
@@ -181,8 +196,7 @@ class Network:
             self.module.requires_grad_(True)
 
     def scaled(self, x: Any) -> Any:
-        x = x.to(self.dtype)
-        return x if self.top == 1 else x.mul_(1 / self.top)
+        return self.units.apply(x.to(self.dtype))
 
     def batch(self, data: Any, rows: Any) -> tuple[Any, Any]:
         """The samples of a batch, scaled."""
@@ -241,6 +255,4 @@ def refuse_hidden_state(module: Any, name: str) -> None:
             right = f"no {type(layer).__name__}, whose statistics are not parameters; GroupNorm fits"
             raise BadInput("problem.model", name, right)
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            raise BadInput(
-                "problem.model", name, "no dropout: it draws from a generator that no seed of ours settles"
-            )
+            raise BadInput("problem.model", name, "no dropout: it draws from a generator that no seed of ours settles")
