@@ -12,6 +12,7 @@ from archipel.figures import Draw, Figure, Progress
 
 PAPERS = {
     "pao-fed": "archipel.figures.pao_fed",
+    "pldp": "archipel.figures.pldp",
 }
 
 FEW = 20  # points that are marked
