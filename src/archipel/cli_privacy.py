@@ -19,6 +19,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command("privacy")(privacy)
+    app.command("audit")(audit)
 
 
 def privacy(federation: Description, as_json: Json = False) -> None:
@@ -42,6 +43,52 @@ def privacy(federation: Description, as_json: Json = False) -> None:
     for line in preamble(outlook, described.rounds):
         screen.print(line, highlight=False, markup=False, soft_wrap=True)
     Console(width=max(screen.width, WIDE)).print(table_of(outlook))
+
+
+def audit(
+    federation: Description,
+    releases: Annotated[int, typer.Option(min=1000, help="Runs on each of two neighbouring data sets.")] = 200_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the small federation that is run.")] = 3,
+    as_json: Json = False,
+) -> None:
+    """Try to catch a federation breaking its promise: run a small twin of it many times on neighbouring data sets.
+
+    Prints a lower bound on epsilon that holds with more than 95 % confidence, for the worst case and for a typical
+    pair. Ends with status 1 where an enforced guarantee is exceeded.
+
+    Example: archipel audit examples/zcdp-nfl.toml
+    """
+    from archipel.auditing import examine
+    from archipel.cli import progress_bar
+    from archipel.federation import Federation
+
+    with progress_bar("audit") as update:
+        verdicts = examine(Federation.load(federation), releases, rounds, progress=update)
+    if as_json:
+        print(json.dumps([verdict._asdict() | {"refuted": verdict.refuted} for verdict in verdicts], indent=1))
+    else:
+        show(verdicts, rounds)
+    if any(verdict.refuted and verdict.guarantee == "enforced" for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+def show(verdicts: list[Any], rounds: int) -> None:
+    """What was claimed and what was found."""
+    first = verdicts[0]
+    about = f"{first.releases:,} runs of {rounds} rounds on each of two neighbouring data sets"
+    screen.print(f"{about}; bounds hold with {first.confidence:.1%} confidence.", highlight=False)
+    grid = Table("data sets", f"ledger: epsilon at {first.delta:g}", "found: at least", "guarantee", "verdict", "test")
+    for v in verdicts:
+        said = {(True, "enforced"): "BROKEN", (True, "assumed"): "not kept: the assumption is false"}
+        grid.add_row(
+            v.pair,
+            f"{v.claimed:.4g}",
+            f"{v.found:.4g}",
+            v.guarantee,
+            said.get((v.refuted, v.guarantee), "nothing found against it"),
+            v.test,
+        )
+    Console(width=max(screen.width, WIDE)).print(grid)
 
 
 def forecast(stage: Any) -> dict[str, Any]:

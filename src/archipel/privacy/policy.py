@@ -258,8 +258,11 @@ class Privacy:
             rho = amounts(self.rho, "privacy.rho", clients, seed)
             return laplace_scale(relative, rho)
         epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
-        if np.ptp(relative, 1).max() > 0:
-            return relative.sum(1) / epsilon * (1 + SPARE)
+        if np.ptp(relative, 1).max() > 0:  # by `purse.laplace_epsilon`: the sum of epsilons, or the zCDP total
+            bare = np.array([bare_limit(budget, self.delta) for budget in epsilon.tolist()])
+            summed = np.sqrt(count * (relative**2).sum(1)) / epsilon * (1 + SPARE)
+            summed[epsilon > 2 * math.sqrt(count)] = np.inf
+            return np.minimum(summed, laplace_scale(relative, bare))
         each = {budget: laplace_per_release(budget, self.delta, count) for budget in set(epsilon.tolist())}
         return relative[:, 0] / np.array([each[budget] for budget in epsilon.tolist()])
 

@@ -108,7 +108,8 @@ class Purse(NamedTuple):
         methods = np.full(rho.shape, UNPROTECTED, object)
         counted = np.isfinite(rho)
         if self.policy.mechanism == "gaussian":
-            epsilon[counted] = epsilon_of(np.sqrt(2 * rho[counted]), self.delta)
+            different, which = np.unique(rho[counted], return_inverse=True)  # of a million clients most paid the same
+            epsilon[counted] = np.atleast_1d(epsilon_of(np.sqrt(2 * different), self.delta))[which]
             methods[counted] = EXACT
         else:
             for pair in {*zip(rho[counted].tolist(), releases[counted].tolist())}:
@@ -118,7 +119,10 @@ class Purse(NamedTuple):
         return Paid(rho, releases.copy(), epsilon, methods)
 
     def laplace_epsilon(self, rho: float, releases: int, exactly: bool) -> tuple[float, str]:
-        """epsilon of Laplace releases: all alike by the best accountant, else by their zCDP total."""
+        """epsilon of Laplace releases: all alike by the best accountant, else by their zCDP total, or by their sum.
+
+        By Cauchy and Schwarz the sum of n epsilons, each at most 2, is at most sqrt(2 n rho).
+        """
         if releases == 0 or rho == 0:
             return 0.0, NOTHING
         if self.apart:
@@ -126,8 +130,10 @@ class Purse(NamedTuple):
         alike, each = self.alike, laplace_epsilon(rho / releases)
         if alike and exactly:
             return alike_epsilon(each, int(releases), self.delta)
-        bare = zcdp_epsilon(rho, self.delta)
-        return min((bare, RDP), (each * releases, PURE)) if alike else (bare, RDP)
+        bare = (zcdp_epsilon(rho, self.delta), RDP)
+        if alike:
+            return min(bare, (each * releases, PURE))
+        return min(bare, (math.sqrt(2 * releases * rho), PURE)) if rho <= 2 else bare
 
     def budgets(self) -> list[dict[str, float] | None]:
         """Every client's budget, as it is written down."""

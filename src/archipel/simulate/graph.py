@@ -27,6 +27,7 @@ class GraphEngine:
         self.stage = stage
         self.updates = 0
         self.messages = [0] * len(stage.plan.turns)
+        self.said: dict[int, tuple[Any, Any]] = {}  # turn -> what everyone said last, and how late (SILENT: nothing)
         self.present = np.zeros(stage.task.clients, np.bool_)
         self.everyone = {role: np.ones(stage.count(role), np.bool_) for role in stage.plan.tables}
         self.fresh = np.zeros(stage.task.clients, np.bool_)
@@ -62,6 +63,7 @@ class GraphEngine:
         listen = merging(turn, parallel)
         outbox = tabled(turn.word, senders)
         lates = np.full(senders, SILENT, np.int64)
+        self.said[i] = outbox, lates
         inboxes = tabled(turn.inbox, (plan.late + 1) * receivers)
         kept = np.ones(max(senders, receivers))
         offset = 0 if turn.receiver == stage.data_role else SERVER_KEYS

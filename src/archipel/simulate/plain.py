@@ -23,6 +23,7 @@ class PlainEngine:
         self.only = only  # a rehearsal: the links of the first nodes
         self.updates = 0
         self.messages = [0] * len(stage.plan.turns)
+        self.said: dict[int, dict[int, tuple[Any, int]]] = {}  # turn -> who said what in the last round, and how late
         self.inboxes = [
             tabled(tabled(turn.inbox, stage.count(turn.receiver)), stage.plan.late + 1)
             if isinstance(turn, Turn)
@@ -102,6 +103,7 @@ class PlainEngine:
             self.updates += has_data
             if spoke and moment.present:
                 said[k] = word, delay(stage.weather, moment) if has_data else 0
+        self.said[i] = said
         kept = self.deliver(i, turn, n, links, said)
         slot = n % (plan.late + 1)
         for k in range(stage.count(turn.receiver)):

@@ -1,0 +1,261 @@
+"""Does a federation keep what its ledger says? A small twin of it is run many times on two neighbouring data sets.
+
+The twin has the federation's algorithm and privacy table, two clients and a small model. What the clients say over all
+rounds is what an adversary sees; how well two data sets of the first client can be told apart by it gives a lower bound
+on its epsilon (see `privacy.audit`). For a guarantee that is enforced it must not exceed the ledger's.
+
+Many runs are played at once: copies of the twin side by side in one stage, each with its own draws.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.environment import Environment
+from archipel.errors import BadInput
+from archipel.federation import Federation
+from archipel.privacy.audit import audit, fisher_scores, gaussian_audit
+from archipel.privacy.policy import Privacy, Range
+from archipel.problems.losses import LOGISTIC, LOSSES
+from archipel.problems.measured import UNCHANGED, measured_task
+from archipel.problems.shards import Shards, TrainTest, numbered, one
+from archipel.problems.task import Task
+from archipel.simulate.graph import SILENT, GraphEngine
+from archipel.simulate.plain import PlainEngine
+from archipel.simulate.stage import Edges, Stage
+from archipel.topology import Peers, Star
+
+CLIENTS, SIZE, SAMPLES = 2, 4, 4
+CHUNK = 100_000  # copies that are played at once
+CONFIDENCE = 0.999  # more than 95 %: a bound that is right nearly always, also over many audits
+ALIKE = 1e-9  # relative: what the ledger rounds
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Two data sets that differ in one unit of the first client's data: `which` is 0 or 1.
+
+    `worst`: the unit pulls as hard as it can in opposite directions. Otherwise it is replaced by another like it.
+    """
+
+    worst: bool
+    which: int
+    unit: str
+    loss: str
+    reach: float  # how far beyond all bounds the worst unit lies
+    regulariser: tuple[float, ...] = (0.0, 0.0)
+
+    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+        """The twin's data: the same for every seed."""
+        draw = np.random.default_rng(7)
+        each = SAMPLES if shown != "stream" else rounds
+        x, y = draw.standard_normal((CLIENTS * each, SIZE)) / 2, draw.standard_normal(CLIENTS * each) / 2
+        other_x, other_y = draw.standard_normal((each, SIZE)) / 2, draw.standard_normal(each) / 2
+        changed = slice(0, 1 if self.unit == "sample" else each)
+        if self.worst:
+            x[changed], y[changed] = self.reach * np.eye(SIZE)[0], self.reach * (1 if self.which else -1)
+        elif self.which:
+            x[changed], y[changed] = other_x[changed], other_y[changed]
+        if LOSSES[self.loss] == LOGISTIC:
+            y = np.where(y > 0, 1.0, -1.0)
+        data = Shards(x, y, np.arange(CLIENTS + 1) * each, numbered(CLIENTS))
+        split = TrainTest(data, one(x[:1], y[:1]), UNCHANGED, UNCHANGED)
+        task = measured_task(split, 0, 1.0, self.loss, seed, rounds, dtype, shown)
+        return task._replace(regulariser=(self.regulariser[0], self.regulariser[1]))
+
+
+class Verdict(NamedTuple):
+    """What an audit of one pair of neighbours found."""
+
+    pair: str
+    claimed: float  # epsilon by the ledger
+    found: float  # epsilon is at least this
+    delta: float
+    confidence: float
+    guarantee: str  # enforced or assumed
+    test: str
+    releases: int  # runs on each data set
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the ledger's claim is false."""
+        return self.found > self.claimed * (1 + ALIKE)
+
+
+def examine(
+    federation: Federation,
+    releases: int = 200_000,
+    rounds: int = 3,
+    engine: str = "compiled",
+    progress: Progress | None = None,
+) -> list[Verdict]:
+    """Audit a federation with a worst-case pair of neighbours and a typical one, `releases` runs on each data set."""
+    if federation.privacy is None:
+        raise BadInput("privacy", "(missing)", "a [privacy] table: without one there is no claim to audit")
+    verdicts = []
+    for i, worst in enumerate((True, False)):
+        twins = [twin_of(federation, worst, which, rounds) for which in (0, 1)]
+        seen, claims = [], []
+        for which, twin in enumerate(twins):
+            done = (2 * i + which) * releases
+            noted = (lambda n, at=done: progress(at + n, 4 * releases, "")) if progress else None
+            transcripts, claimed = watched(twin, releases, 1 + 1_000_003 * which, engine, noted)
+            seen.append(transcripts)
+            claims.append(claimed)
+        verdicts.append(judged("worst case" if worst else "typical", twins[0], seen, max(claims)))
+    return verdicts
+
+
+def judged(pair: str, twin: Federation, seen: list[Any], claimed: float) -> Verdict:
+    """The lower bound that two sets of transcripts give."""
+    policy = twin.privacy
+    scores = fisher_scores(*seen)
+    test = gaussian_audit if policy.mechanism == "gaussian" else audit
+    finding = test(*scores, policy.delta, CONFIDENCE)
+    how = twin.stage().plan.purse.terms.how
+    return Verdict(pair, claimed, finding.epsilon, policy.delta, CONFIDENCE, how, finding.test, len(seen[0]))
+
+
+def twin_of(federation: Federation, worst: bool, which: int, rounds: int) -> Federation:
+    """A small federation with the same algorithm and privacy table, on one of two neighbouring data sets."""
+    policy, algorithm = federation.privacy, federation.algorithm
+    if federation.topology.__class__ not in (Star, Peers):
+        raise BadInput("topology.kind", type(federation.topology).__name__.lower(), "star or peers, for an audit")
+    task = federation.scene().task
+    loss = next(name for name, code in LOSSES.items() if code == task.loss)
+    finite = policy.clip if np.isfinite(policy.clip) else policy.bounds.features
+    reach = 10 * max(finite if np.isfinite(finite) else 1.0, 1.0)
+    shared = tuple(CLIENTS / task.clients * part for part in task.regulariser)  # a client's share is the same
+    if hasattr(algorithm, "portion"):
+        algorithm = replace(algorithm, portion=min(algorithm.portion, SIZE))
+    return Federation(
+        Neighbours(worst, which, policy.unit, loss, reach, shared),
+        algorithm,
+        Star() if isinstance(federation.topology, Star) else Peers(shape="complete"),
+        Environment(),
+        one_policy(policy),
+        rounds=rounds,
+        precision=federation.precision,
+    )
+
+
+def one_policy(policy: Privacy) -> Privacy:
+    """The same table for two clients: of different budgets the largest, of different noises the least."""
+    return replace(policy, epsilon=largest(policy.epsilon), rho=largest(policy.rho), noise=least(policy.noise))
+
+
+def largest(amount: Any) -> float | None:
+    return None if amount is None else float(amount.high if isinstance(amount, Range) else np.max(amount))
+
+
+def least(amount: Any) -> float | None:
+    return None if amount is None else float(amount.low if isinstance(amount, Range) else np.min(amount))
+
+
+# --- many runs at once ----------------------------------------------------------------------------------------------
+
+
+def watched(
+    twin: Federation, runs: int, seed: int, engine: str, note: Callable[[int], None] | None
+) -> tuple[Any, float]:
+    """(runs, what was said in all rounds), and the epsilon that the first client's ledger claims."""
+    stage, parts, claimed = twin.stage(), [], 0.0
+    if stage.plan.plain_only:
+        raise BadInput("algorithm.kind", type(twin.algorithm).__name__, "one whose node functions can be compiled")
+    turn = next(i for i, t in enumerate(stage.plan.turns) if t.sender == stage.data_role)
+    for begun in range(0, runs, CHUNK):
+        copies = min(CHUNK, runs - begun)
+        many = tiled(stage, copies)._replace(seed=seed + begun // CHUNK)
+        player: Any = PlainEngine(many) if engine == "plain" else compiled(many)
+        said = []
+        for n in range(twin.rounds):
+            player.advance(n, n + 1)
+            said.append(spoken(player.said[turn], copies, stage.plan.turns[turn].word, stage.task.size))
+        parts.append(np.concatenate(said, 1))
+        claimed = max(claimed, claim(stage, many.plan.tables))
+        if note:
+            note(begun + copies)
+    return np.concatenate(parts), claimed
+
+
+def compiled(stage: Stage) -> GraphEngine:
+    """The engine for any links: a stage of many stars has many servers."""
+    from archipel.simulate.compile import prepare_cache
+
+    prepare_cache()
+    return GraphEngine(stage, False)
+
+
+def claim(stage: Stage, tables: dict[str, Any]) -> float:
+    """The epsilon of the first clients' ledgers, at most."""
+    table = tables[stage.data_role]
+    dearest = CLIENTS * int(np.argmax(table.spent[::CLIENTS, 0]))
+    mine = type(table)(*[column[dearest : dearest + 1] for column in table])
+    return float(stage.plan.purse.paid({stage.data_role: mine}).epsilon[0])
+
+
+def spoken(said: Any, copies: int, word: Any, size: int) -> Any:
+    """What the clients of every copy said: whole models, portions at their place, zeros where one was silent."""
+    nodes = copies * CLIENTS
+    if isinstance(said, dict):  # the plain engine's
+        rows = [said.get(k) for k in range(nodes)]
+        table = [np.stack([row[0][f] if row else np.zeros_like(part) for row in rows]) for f, part in enumerate(word)]
+        heard = np.array([row is not None for row in rows])
+    else:
+        table, heard = list(said[0]), said[1] != SILENT
+    values = dict(zip(word._fields, table))
+    if "start" in values:
+        places = (values["start"] + np.arange(values["values"].shape[1])) % size
+        out = np.zeros((nodes, size))
+        np.put_along_axis(out, places.astype(np.int64), values["values"].astype(float), 1)
+    else:
+        out = np.concatenate([part.reshape(nodes, -1) for part in table], 1).astype(float)
+    return np.where(heard[:, None], out, 0.0).reshape(copies, -1)
+
+
+def tiled(stage: Stage, copies: int) -> Stage:
+    """Many copies of a stage side by side, as one: nodes r K to r K + K - 1 are those of copy r."""
+    plan, task = stage.plan, stage.task
+    tables = {role: type(t)(*[repeated(column, copies) for column in t]) for role, t in plan.tables.items()}
+    source = {name: getattr(task.source, name) for name in task.source._fields}
+    for name, array in source.items():
+        if name in ("x", "y") or (name not in ("starts", "horizon") and len(array) == task.clients):
+            source[name] = repeated(array, copies)
+    source["starts"] = chained(source["starts"], copies)
+    links = {
+        way: tuple(copied(edges, copies, len(plan.tables[way[0]][0])) for edges in phases)
+        for way, phases in stage.links.items()
+        if way[0] in tables and way[1] in tables
+    }
+    return stage._replace(
+        plan=plan._replace(tables=tables),
+        task=task._replace(source=type(task.source)(**source), clients=task.clients * copies),
+        links=links,
+        weather=Environment().weather(task.clients * copies, 0),
+    )
+
+
+def repeated(array: Any, copies: int) -> Any:
+    """The rows, again and again."""
+    return np.tile(array, (copies,) + (1,) * (array.ndim - 1))
+
+
+def chained(starts: Any, copies: int) -> Any:
+    """Where rows begin, in as many copies one after the other."""
+    total = starts[-1]
+    return np.append((starts[:-1] + total * np.arange(copies)[:, None]).ravel(), total * copies).astype(starts.dtype)
+
+
+def copied(edges: Edges, copies: int, senders: int) -> Edges:
+    """The same links among every copy's nodes."""
+    shifted = (edges.senders + senders * np.arange(copies)[:, None]).ravel()
+    return Edges(
+        chained(edges.starts, copies),
+        shifted.astype(edges.senders.dtype),
+        np.tile(edges.weights, copies),
+        np.tile(edges.fan_out, copies),
+    )
