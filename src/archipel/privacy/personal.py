@@ -16,6 +16,7 @@ import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
 from archipel.privacy.accounting import History, record
+from archipel.privacy.bounding import Bounds
 from archipel.privacy.calibration import (
     SPARE,
     gaussian_budget,
@@ -23,7 +24,7 @@ from archipel.privacy.calibration import (
     participations_by_lemma_1,
 )
 from archipel.privacy.ledger import EpsilonBudget, Ledger
-from archipel.privacy.policy import Bounds, Privacy, Range, amounts
+from archipel.privacy.policy import Privacy, Range, amounts
 from archipel.privacy.purse import Paid, spent
 from archipel.privacy.purse import history as history_of
 from archipel.privacy.releases import Gaussian, Relation, Release, Sampled
