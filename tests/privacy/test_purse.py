@@ -1,0 +1,147 @@
+"""The purse: paid before anything is said, never more than the limit, and the ledger it leaves."""
+
+import json
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.environment import Environment
+from archipel.federation import Federation
+from archipel.privacy.accounting import record
+from archipel.privacy.ledger import Ledger, Terms, ZcdpBudget
+from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE
+from archipel.privacy.policy import Privacy, Range, release_costs
+from archipel.privacy.purse import pay, pay_apart, release_cost, spend_all
+from archipel.privacy.releases import Gaussian, Laplace, rho_of
+from archipel.problems.networked import Regression
+from archipel.topology import Peers
+
+
+class Row(NamedTuple):
+    spent: Any
+    limit: Any
+    releases: Any
+
+
+def purse(limit):
+    return Row(np.zeros(1), np.array([limit]), np.zeros(1))
+
+
+@given(st.lists(st.floats(0, 2), max_size=40), st.floats(0, 5))
+def test_a_purse_never_holds_more_than_its_limit(costs, limit):
+    me, taken = purse(limit), []
+    for cost in costs:
+        before = me.spent[0]
+        if pay(me, cost):
+            taken.append(cost)
+        else:
+            assert me.spent[0] == before and before + cost > limit
+    assert me.spent[0] <= limit and me.releases[0] == len(taken)
+    assert me.spent[0] == pytest.approx(sum(taken))
+
+
+@given(st.lists(st.floats(0, 2), max_size=40), st.floats(0, 5))
+def test_apart_the_dearest_sample_counts(costs, limit):
+    me = purse(limit)
+    taken = [cost for cost in costs if pay_apart(me, cost)]
+    assert taken == [cost for cost in costs if cost <= limit]
+    assert me.spent[0] == max(taken, default=0.0)
+
+
+@given(st.lists(st.floats(0.001, 0.5), min_size=1, max_size=30), st.floats(0.01, 2))
+def test_a_purse_and_a_ledger_agree(mus, limit):
+    me, ledger = purse(ZcdpBudget(limit).gaussian_rho()), Ledger("k", Terms("sample", "replace-one"), ZcdpBudget(limit))
+    for n, mu in enumerate(mus):
+        afforded = ledger.affords(Gaussian(mu))
+        near = abs(ledger.rho() + mu * mu / 2 - limit) < 1e-11
+        assert pay(me, release_cost(GAUSSIAN, mu, 1.0)) == afforded or near
+        if afforded:
+            ledger.charge(n, Gaussian(mu))
+        if near:
+            return
+    assert me.spent[0] == pytest.approx(ledger.rho(), rel=1e-12)
+
+
+@pytest.mark.parametrize(("sensitivity", "scale"), [(0.1, 1.0), (1.0, 0.3), (5.0, 1.0), (0.0, 1.0)])
+def test_costs_are_the_accountants(sensitivity, scale):
+    assert release_cost(GAUSSIAN, sensitivity, scale) == pytest.approx(rho_of(Gaussian(sensitivity / scale)))
+    assert release_cost(LAPLACE, sensitivity, scale) == pytest.approx(rho_of(Laplace(sensitivity / scale)))
+    for law in (GAUSSIAN, LAPLACE):
+        assert release_costs(law, sensitivity, scale) == pytest.approx(release_cost(law, sensitivity, scale))
+
+
+def test_without_noise_the_cost_is_infinite():
+    for law in (NONE, GAUSSIAN, LAPLACE):
+        assert release_cost(law, 1.0, 0.0) == math.inf
+    assert not pay(purse(1e9), release_cost(NONE, 1.0, 0.0))
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=12), st.floats(0.01, 4), st.booleans())
+def test_a_forecast_is_what_a_purse_pays(costs, limit, apart):
+    me = purse(limit)
+    for cost in costs:
+        (pay_apart if apart else pay)(me, cost)
+    total, count = spend_all(np.array([costs]), [limit], apart)
+    assert total[0] == pytest.approx(me.spent[0], rel=1e-12) and count[0] == me.releases[0]
+
+
+# --- ledgers of a run -----------------------------------------------------------------------------------------------
+
+
+def run(privacy, rounds=40, availability=1.0, seeds=1):
+    problem = Regression(clients=4, samples=5, size=3, test=5)
+    parts = {"rounds": rounds, "every": 10, "environment": Environment(availability=availability), "engine": "plain"}
+    return Federation(problem, ZcdpNfl(), Peers(shape="ring"), privacy=privacy, **parts).run(seeds)
+
+
+def test_the_ledger_grows_over_time_and_is_written(tmp_path):
+    result = run(Privacy(epsilon=Range(1.0, 3.0), clip=1.0, delta=1e-6), seeds=2)
+    result.save(tmp_path)
+    saved = json.loads((tmp_path / "ledger.json").read_text())
+    assert saved["private"] and len(saved["seeds"]) == 2
+    for ledger in saved["seeds"]:
+        assert ledger["unit"] == "sample" and ledger["relation"] == "replace-one" and ledger["guarantee"] == "enforced"
+        for node in ledger["nodes"]:
+            over = node["over_time"]
+            assert over["round"] == [0, 10, 20, 30, 40]
+            assert over["rho"][0] == 0 and (np.diff(over["rho"]) > 0).all() and (np.diff(over["epsilon"]) > 0).all()
+            assert over["rho"][-1] == node["spent"]["rho"]
+            mu = math.sqrt(2 * node["spent"]["rho"])
+            assert node["spent"]["epsilon"] == pytest.approx(record(Gaussian(mu)).epsilon(1e-6).epsilon, rel=1e-9)
+            assert node["spent"]["epsilon"] <= node["budget"]["epsilon"]
+    page = (tmp_path / "report.html").read_text()
+    assert "what each client has paid" in page and "enforced" in page and "epsilon paid so far" in page
+    rows = [row for row in result.rows if row[2] == "epsilon.node"]
+    assert {row[1] for row in rows} == {0, 10, 20, 30, 40} and len(rows) == 2 * 5 * 4
+
+
+def test_what_is_assumed_says_so_wherever_it_is_printed(tmp_path):
+    from archipel.report import summary
+
+    result = run(Privacy(epsilon=1.0, clip=1.0, enforce=False))
+    result.save(tmp_path)
+    assert "assumed" in summary(result)["privacy"]
+    assert "assumed" in (tmp_path / "report.html").read_text()
+    (ledger,) = json.loads((tmp_path / "ledger.json").read_text())["seeds"]
+    assert ledger["guarantee"] == "assumed" and {node["guarantee"] for node in ledger["nodes"]} == {"assumed"}
+
+
+def test_no_noise_is_written_as_no_guarantee(tmp_path):
+    result = run(Privacy(noise=0.0))
+    result.save(tmp_path)
+    (ledger,) = json.loads((tmp_path / "ledger.json").read_text())["seeds"]
+    assert ledger["worst"]["epsilon"] is None
+    assert "nothing is protected" in ledger["nodes"][0]["spent"]["method"]
+
+
+def test_who_is_away_pays_nothing():
+    (ledger,) = run(Privacy(noise=0.5, clip=1.0), availability=0.4).ledgers
+    (whole,) = run(Privacy(noise=0.5, clip=1.0)).ledgers
+    for some, all_ in zip(ledger["nodes"], whole["nodes"]):
+        assert 0 < some["releases"] < all_["releases"] == 40
+        assert some["spent"]["rho"] < all_["spent"]["rho"]
