@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from archipel.cli_deploy import register as register_deployment
 from archipel.cli_privacy import register
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean
 
@@ -234,6 +235,9 @@ def save_schedule(described: Any, path: Path) -> None:
 
     weather = described.stage().weather
     np.savez_compressed(path, schedule=schedule(weather, described.rounds, described.seed))
+
+
+register_deployment(app)
 
 
 def main() -> None:

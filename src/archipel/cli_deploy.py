@@ -1,7 +1,140 @@
-"""The commands of a deployment."""
+"""The commands of a deployment: up, node and keys."""
+
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console
+
+screen, errors = Console(), Console(stderr=True)
+
+Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
+Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
+    app.command()(up)
+    app.command()(node)
+    app.command("keys")(make_keys)
+
+
+def up(
+    federation: Description,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results and the nodes' states.")] = Path("results"),
+    rounds: Rounds = 0,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Play the weather of the simulation, step by step: the same model.")
+    ] = False,
+    chaos: Annotated[int | None, typer.Option(help="Kill, pause and cut nodes, as this seed chooses.")] = None,
+) -> None:
+    """Run a federation on this machine for real: a process a node, over mutual TLS on loopback.
+
+    Ends with the same files as `archipel run`, and wire.json: what crossed the network. Run it again to go on where it
+    was stopped.
+
+    Example: archipel up examples/pao-fed.toml --replay --out results
+    """
+    from rich.live import Live
+
+    from archipel.deploy.chaos import Chaos
+    from archipel.deploy.store import Halted
+    from archipel.deploy.up import Fleet
+    from archipel.deploy.watch import Watch
+    from archipel.federation import Federation
+
+    described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    pace = {"pace": "replay"} if replay else {}
+    fleet = Fleet(federation, described, out, chaos is not None, **pace)
+    harm = None if chaos is None else Chaos(chaos)
+    watch = Watch(fleet, harm)
+    try:
+        with Live(console=errors, refresh_per_second=4, transient=True) as live:
+
+            def look(fleet: Any, statuses: dict[str, Any]) -> None:
+                live.update(watch.table(statuses))
+                if harm:
+                    harm.look(fleet, statuses)
+
+            result = fleet.run(look)
+    except Halted as problem:
+        stop(str(problem))
+    show(federation.stem, result, out)
+
+
+def node(
+    federation: Description,
+    name: Annotated[str, typer.Option("--name", help="Which node to run, such as sensor-17.")],
+    state: Annotated[Path | None, typer.Option(help="Folder for what the node must remember.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+) -> None:
+    """Run one node of a federation, on a device.
+
+    It needs authority.pem, NAME.pem and NAME.key in the keys folder. Killed at any point, it goes on where it was.
+
+    Example: archipel node federation.toml --name sensor-17
+    """
+    from archipel.deploy.member import live
+
+    deploy = {"keys": str(keys.resolve())} if keys else {}
+    order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
+    status = live(order | ({"folder": str(state)} if state else {}))
+    if status:
+        raise typer.Exit(status)
+
+
+def make_keys(
+    federation: Description,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for them, instead of the description's.")] = None,
+    days: Annotated[int, typer.Option(min=1, help="How long certificates are good.")] = 365,
+) -> None:
+    """Make an authority for a federation and a certificate for each of its nodes; what is there stays.
+
+    Give every device authority.pem and its own NAME.pem and NAME.key, and nobody authority.key.
+
+    Example: archipel keys federation.toml
+    """
+    from archipel.deploy import keys
+    from archipel.deploy.roster import roster_of
+    from archipel.federation import Federation
+
+    described = Federation.load(federation)
+    folder = out or federation.parent / described.deploy.keys
+    roster = roster_of(described.stage())
+    hosts = {
+        member.name: [host_of(described.deploy.addresses[member.name])]
+        if member.name in described.deploy.addresses
+        else []
+        for member in roster.members
+    }
+    for member in roster.members:
+        roster.calls(member.name, described.deploy.addresses)  # refuses edges without an address
+    made = keys.make(folder, hosts, days)
+    screen.print(f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False)
+
+
+def host_of(address: str) -> str:
+    """The host of "host:port"."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def show(name: str, result: Any, out: Path) -> None:
+    """The numbers a reader looks for first, and where the rest is."""
+    from rich.table import Table
+
+    from archipel.report import summary
+
+    grid = Table("", name)
+    for key, value in summary(result).items():
+        grid.add_row(key, value)
+    screen.print(grid)
+    screen.print(f"Report: {out / 'report.html'}", highlight=False)
+    if result.interrupted:
+        errors.print("Stopped. What was done so far is written; run it again to go on.")
+        raise typer.Exit(130)
+
+
+def stop(sentence: str) -> NoReturn:
+    """End with one sentence."""
+    errors.print(sentence, style="bold", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(1)

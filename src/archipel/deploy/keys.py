@@ -7,7 +7,7 @@ the federation.
 import datetime
 import ipaddress
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def x509() -> Any:
     return x509
 
 
-def make(folder: Path, nodes: dict[str, Iterable[str]], days: int = DAYS) -> list[str]:
+def make(folder: Path, nodes: Mapping[str, Iterable[str]], days: int = DAYS) -> list[str]:
     """An authority and a certificate for each node (with the hosts it listens at); what is there stays.
 
     Returns the names of those that were made.

@@ -1,4 +1,4 @@
-"""A whole federation on this machine: a process a node, mutual TLS on loopback, the files of a simulation at the end."""
+"""A whole federation on this machine: a process a node, mutual TLS on loopback, the same files as a simulation."""
 
 import json
 import os

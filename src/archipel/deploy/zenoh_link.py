@@ -39,7 +39,7 @@ def bare_config(listen: list[str], connect: list[str], largest: int) -> dict[str
     return {
         "mode": "peer",
         "listen": {"endpoints": listen, "exit_on_failure": True},
-        "connect": {"endpoints": connect, "timeout_ms": 0, "exit_on_failure": False, "retry": RETRY},
+        "connect": {"endpoints": connect, "timeout_ms": -1, "exit_on_failure": False, "retry": RETRY},
         "scouting/multicast/enabled": False,
         "scouting/gossip/enabled": False,
         "timestamping/enabled": False,
