@@ -28,7 +28,7 @@ class Chaos:
                 fleet.signal(name, signal.SIGCONT)
         if not self.next:
             self.next = now + self.every
-        while self.done < self.faults and now >= self.next and len(fleet.pids) == len(fleet.orders):
+        while self.done < self.faults and now >= self.next and 2 * len(fleet.pids) > len(fleet.orders):
             self.next += self.random.expovariate(1 / self.every)
             self.harm(fleet, now)
 
