@@ -77,7 +77,8 @@ def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
     train(me.model, data, settings, moment)
     np.subtract(me.model, said.values, out=said.values)
     check_finite(said.values, settings.step)
-    clip_l2(said.values, settings.clip)
+    if settings.clip < np.inf:
+        clip_l2(said.values, settings.clip)
     return True
 
 
