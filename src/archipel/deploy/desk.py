@@ -79,14 +79,14 @@ class Desk:
         kind, turn, n = frame.kind, frame.turn, frame.round
         if kind in (wire.WORD, wire.QUIET):
             fits = self.is_turn[turn] and i in self.speakers[turn]
-        elif kind in (wire.TOLD, wire.NOTHING):
+        elif kind in (wire.TOLD, wire.NOTHING, wire.OVER):
             fits = not self.is_turn[turn] and i in self.speakers[turn]
         elif kind == wire.ASK:
             fits = not self.is_turn[turn] and i in self.listeners[turn]
         elif kind in (wire.HERE, wire.AWAY):
             fits = self.is_turn[turn] and i in self.listeners[turn]
         else:
-            fits = kind == wire.OVER and any(i in speakers for speakers in self.speakers)
+            fits = False
         if not fits:
             return self.refuse(i, "not its turn")
         if kind == wire.WORD:

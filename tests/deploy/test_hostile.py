@@ -1,0 +1,204 @@
+"""Who must not take part cannot, and ten thousand hostile messages change nothing."""
+
+import random
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from harness import Village, assert_same, simulated
+from test_replay import TABLE
+
+from archipel.deploy import keys, wire
+from archipel.deploy.post import tag
+from archipel.deploy.proxy import free_port
+
+
+class Meddler:
+    """A link through which someone else also speaks, in the node's own name."""
+
+    def __init__(self, link, name):
+        self.link, self.name = link, name
+        self.overheard = []
+
+    def send(self, to, data):
+        self.overheard.append((to, data))
+        del self.overheard[:-50]
+        self.link.send(to, data)
+
+    def receive(self, timeout):
+        return self.link.receive(timeout)
+
+    def close(self):
+        self.link.close()
+
+
+def hostile(draw, node, link, vocabulary):
+    """One hostile message, of a kind that chance chooses: to whom, and the bytes."""
+    to = draw.choice(list(node.office.neighbours))
+    other = node.office.neighbours[to]
+    mark = tag(node.office.mine, other.theirs)
+    turn = draw.randrange(len(vocabulary.words))
+    size = vocabulary.words[turn].size
+    kind = draw.randrange(9)
+    if kind == 0:
+        return to, draw.randbytes(draw.randrange(80))
+    if kind == 1:  # wrong sizes
+        wrong = draw.choice([n for n in range(size + 40) if n not in (0, size)])
+        return to, wire.pack(vocabulary.words[turn].kind, turn, False, mark, other.next_out, 0, 0, bytes(wrong))
+    if kind == 2:  # NaN, infinity
+        first = vocabulary.words[turn].fields[0]
+        bad = np.zeros(first.shape, first.dtype)
+        bad[draw.randrange(len(bad))] = draw.choice([np.nan, np.inf, -np.inf])
+        bad = bad.tobytes() + bytes(size - first.end)
+        return to, wire.pack(vocabulary.words[turn].kind, turn, False, mark, other.next_out, 0, 0, bad)
+    if kind == 3:  # another version
+        return to, bytes([draw.choice([0x02, 0x22, 0xF2])]) + draw.randbytes(31)
+    if kind == 4 and link.overheard:  # a replay
+        return draw.choice(link.overheard)
+    if kind == 5:  # from another life
+        return to, wire.pack(vocabulary.words[turn].kind, turn, True, mark ^ 1, other.next_out, 0, 3, bytes(size))
+    if kind == 6:  # oversize
+        return to, bytes(100_000)
+    if kind == 7:  # far beyond the window, or an acknowledgement of what was never sent
+        acked = other.next_in
+        seq, ack = (other.next_out + 5000, acked) if draw.random() < 0.5 else (0, acked + 20_000)
+        return to, wire.pack(wire.QUIET, turn, False, mark, seq, ack, 3)
+    return to, wire.pack(11 + draw.randrange(5), 1, False, mark, other.next_out, 0, 3)  # no such kind
+
+
+@pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl"])
+def test_ten_thousand_hostile_messages(name, caplog, tmp_path):
+    """They are counted and logged once a kind; the model is the simulation's, the ledgers too."""
+    links = {}
+
+    def wrap(who, link):
+        links[who] = Meddler(link, who)
+        return links[who]
+
+    village = Village(TABLE[name], tmp_path, wrap)
+    draw, sent = random.Random(1), [0]
+
+    def each(who):
+        node = village.nodes[who]
+        for _ in range(40 if sent[0] < 10_000 else 0):
+            to, data = hostile(draw, node, links[who], node.part.vocabulary)
+            if all(other.theirs for other in node.office.neighbours.values()):
+                links[who].link.send(to, data)
+                sent[0] += 1
+
+    village.run(60, each)
+    while sent[0] < 10_000:  # what is left, to nodes that are done
+        for who, node in village.nodes.items():
+            each(who)
+            node.office.pump(0.0)
+            node.player.notice()
+    village.close()
+    assert_same(village, simulated(TABLE[name]))
+    faults = sum((node.office.faults for node in village.nodes.values()), start=Counter())
+    wanted = ["too short", "wrong size", "NaN or infinity", "another version", "from another life", "oversize"]
+    wanted += ["beyond the window", "acknowledges what was never sent", "unknown kind"]
+    assert all(faults[fault] > 100 for fault in wanted), faults
+    assert sum(node.office.traffic["repeats"] for node in village.nodes.values()) > 100
+    assert sum(faults.values()) > 6000
+    logged = [record for record in caplog.records if "refused" in record.message]
+    assert len(logged) <= len(faults) * len(village.nodes)
+
+
+def test_a_letter_that_is_not_the_senders_business_is_thrown_away():
+    """A client cannot answer for the server, ask for others or speak twice in a round."""
+    village = Village(TABLE["pao-fed-c2"])
+    server = village.nodes["server"]
+    desk = server.player.desk
+    desk.sort(0, wire.Frame(wire.TOLD, 0, False, 0, 0, 0, 3, bytes(20)))
+    desk.sort(0, wire.Frame(wire.HERE, 1, False, 0, 0, 0, 3, b""))
+    desk.sort(0, wire.Frame(wire.OVER, 0, False, 0, 0, 0, 3, b""))
+    assert desk.faults["not its turn"] == 3 and not desk.told and not desk.over
+    for _ in range(2):
+        desk.sort(1, wire.Frame(wire.WORD, 1, False, 0, 0, 0, 3, bytes(20)))
+    assert desk.faults["said twice in a round"] == 1 and len(desk.words[1]) == 1
+    village.close()
+
+
+# --- certificates ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory):
+    pytest.importorskip("zenoh")
+    ours, theirs = tmp_path_factory.mktemp("ours"), tmp_path_factory.mktemp("theirs")
+    keys.make(ours, {"server": ["127.0.0.1"], "a": [], "b": []})
+    keys.make(theirs, {"a": []})
+    for suffix in (".pem", ".key"):  # b's certificate under a's name
+        (ours / f"thief{suffix}").write_bytes((ours / f"b{suffix}").read_bytes())
+    (theirs / "authority.pem").write_bytes((ours / "authority.pem").read_bytes())
+    return ours, theirs
+
+
+def client(folder, certificate, name, endpoint):
+    """Someone who says to be `name`, with some certificate or none."""
+    from archipel.deploy.zenoh_link import ZenohLink, bare_config, tls
+
+    settings = bare_config([], [endpoint], 1000) | tls(folder, certificate)
+    if certificate == "none":
+        settings["transport/link/tls"] = {"root_ca_certificate": str(folder / "authority.pem"), "enable_mtls": False}
+    return ZenohLink(name, ["server"], settings)
+
+
+def test_only_who_has_a_certificate_speaks_and_only_as_itself(authorities):
+    from archipel.deploy.zenoh_link import ZenohLink, access, bare_config, tls
+
+    ours, theirs = authorities
+    endpoint = f"tls/127.0.0.1:{free_port()}"
+    settings = bare_config([endpoint], [], 1000) | tls(ours, "server") | access("server", ["a", "b"])
+    server = ZenohLink("server", ["a", "b"], settings)
+    links = {
+        "itself": client(ours, "a", "a", endpoint),
+        "without a certificate": client(ours, "none", "a", endpoint),
+        "another authority's": client(theirs, "a", "a", endpoint),
+        "b as a": client(ours, "thief", "a", endpoint),
+    }
+    heard, end = {}, time.monotonic() + 3
+    while time.monotonic() < end:
+        for who, link in links.items():
+            link.send("server", who.encode())
+        server.send("a", b"for a")
+        found = server.receive(0.05)
+        while found is not None:
+            heard.setdefault(found, 0)
+            heard[found] += 1
+            found = server.receive(0.0)
+    told = {who: link.receive(0.0) for who, link in links.items()}
+    for link in (*links.values(), server):
+        link.close()
+    assert set(heard) == {("a", b"itself")} and heard["a", b"itself"] > 20
+    assert told == {who: ("server", b"for a") if who == "itself" else None for who in links}
+
+
+def test_a_listener_with_another_nodes_certificate_is_not_taken_for_the_server(authorities):
+    """It has a certificate of the right authority, but not for this address."""
+    from archipel.deploy.zenoh_link import ZenohLink, bare_config, tls
+
+    ours, _ = authorities
+    endpoint = f"tls/127.0.0.1:{free_port()}"
+    impostor = ZenohLink("server", ["a"], bare_config([endpoint], [], 1000) | tls(ours, "b"))
+    a = client(ours, "a", "a", endpoint)
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        impostor.send("a", b"trust me")
+        assert a.receive(0.05) is None
+    a.close()
+    impostor.close()
+
+
+def test_an_edge_that_does_not_exist_carries_nothing():
+    village = Village(TABLE["zcdp-nfl"])
+    names = [member.name for member in village.roster.members]
+    apart = [(a, b) for a in names for b in names if a != b and (a, b) not in village.hub.edges]
+    assert apart
+    a, b = apart[0]
+    village.nodes[a].link.send(b, b"psst")
+    assert village.hub.refused == [(a, b)]
+    village.nodes[b].office.arrived(a, b"psst")
+    assert village.nodes[b].office.faults["from a stranger"] == 1
+    village.close()
