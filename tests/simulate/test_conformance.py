@@ -1,14 +1,26 @@
 """The table every algorithm passes. A new algorithm adds a row."""
 
+from dataclasses import replace
+
 import pytest
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
 from archipel.algorithms.online_fed import OnlineFedSgd
+from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PsoFed
+from archipel.algorithms.zcdp_nfl import ZcdpGradNfl, ZcdpNfl
+from archipel.privacy.policy import Privacy
+from archipel.problems.networked import Regression
 from archipel.testing import check_algorithm
+from archipel.topology import Peers
 
 STREAM = Synthetic(clients=20, features=24, test=30, horizon=60, samples=(15, 30, 45, 60))
 ROUGH = Environment(availability=(0.6, 0.3, 0.1, 1.0), stride=2, delay=Delay(delta=0.5, limit=4))
+
+NETWORK = Regression("elastic-net", clients=9, samples=6, size=4, test=10, reference=False)
+AWAY = Environment(availability=0.7)
+BUDGET = Privacy(epsilon=2.0, noise=0.3, clip=0.2, unit="client")
+LAPLACE = Privacy(epsilon=8.0, mechanism="laplace", clip=0.2, schedule="geometric", zeta=0.95)
 
 TABLE = {
     "pao-fed-c2": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=60),
@@ -24,6 +36,13 @@ TABLE = {
     "online-fed-linear": Federation(Linear(clients=9, size=5, samples=30), OnlineFed(step=0.05), rounds=40),
     "sign-sgd": Federation(STREAM, SignSgd(), environment=ROUGH, rounds=40),
     "stochastic-sign-sgd": Federation(STREAM, SignSgd(bound=0.4, vote="mean"), environment=ROUGH, rounds=40),
+    "private-pao-fed": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=40, privacy=BUDGET),
+    "private-online-fed": Federation(STREAM, OnlineFed(limit=4), environment=ROUGH, rounds=40, privacy=LAPLACE),
+    "zcdp-nfl": Federation(NETWORK, ZcdpNfl(), Peers(shape="ring"), rounds=40),
+    "private-zcdp-nfl": Federation(NETWORK, ZcdpNfl(), Peers(shape="ring"), AWAY, BUDGET, rounds=40),
+    "laplace-zcdp-nfl": Federation(NETWORK, ZcdpNfl(), Peers(shape="ring"), AWAY, LAPLACE, rounds=40),
+    "zcdp-grad-nfl": Federation(NETWORK, ZcdpGradNfl(), Peers(shape="grid"), privacy=BUDGET, rounds=40),
+    "p-admm": Federation(replace(NETWORK, objective="ridge"), PAdmm(), Peers(shape="ring"), AWAY, rounds=40),
 }
 
 

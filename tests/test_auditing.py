@@ -1,0 +1,183 @@
+"""The audit finds what a mechanism gives away, never more; and it catches mechanisms that cheat."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from archipel import Federation, OnlineFed, PaoFed, Synthetic
+from archipel.algorithms.noised import clipped
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.auditing import examine, tiled, twin_of, watched
+from archipel.errors import BadInput
+from archipel.node import add_scaled, dot
+from archipel.privacy.noise import disturb
+from archipel.privacy.policy import Privacy, Range
+from archipel.privacy.purse import pay_apart, release_cost
+from archipel.problems.networked import Regression
+from archipel.simulate.plain import PlainEngine
+from archipel.topology import Peers, Servers
+
+STREAM = Synthetic(clients=5, features=8, test=10)
+FEW = {"releases": 1600, "rounds": 1, "engine": "plain"}
+
+
+def online(algorithm=None, **table):
+    return Federation(STREAM, algorithm or OnlineFed(), privacy=Privacy(epsilon=2.0, clip=1.0, **table), rounds=50)
+
+
+def peers(objective="ridge", **table):
+    return Federation(Regression(objective), ZcdpNfl(), Peers(), privacy=Privacy(clip=1.0, **table), rounds=50)
+
+
+@dataclass(frozen=True)
+class Cheating(OnlineFed):
+    """Online-Fed with another way to learn."""
+
+    cheat: str = "half noise"
+
+    def plan(self, scene):
+        plan = super().plan(scene)
+        down, up = plan.turns
+        return plan._replace(turns=(down, up._replace(act=CHEATS[self.cheat])))
+
+
+def learned(me, data, settings, moment, scale):
+    error = clipped(data.target[0] - dot(me.model, data.features), data.features, settings)
+    add_scaled(me.model, settings.step * error, data.features)
+    disturb(me.model, settings.law, scale, moment.key)
+
+
+def half_noise(me, data, said, settings, moment):
+    pay_apart(me, release_cost(settings.law, settings.change, me.noise[0]))
+    learned(me, data, settings, moment, me.noise[0] / 2)
+    said.values[:] = me.model
+    return True
+
+
+def forgotten_charge(me, data, said, settings, moment):
+    learned(me, data, settings, moment, me.noise[0])
+    said.values[:] = me.model
+    return True
+
+
+def noise_on_what_is_said(me, data, said, settings, moment):
+    """Charged once, but a sample stays in the model and is said again with new noise."""
+    if moment.round == 0:
+        learned(me, data, settings, moment, 0.0)
+    said.values[:] = me.model
+    disturb(said.values, settings.law, me.noise[0], moment.key)
+    me.spent[0] = release_cost(settings.law, settings.change, me.noise[0])
+    return True
+
+
+def stubborn_take(me, said, settings, moment):
+    """A client that does not take the server's model."""
+
+
+CHEATS = {"half noise": half_noise, "forgotten charge": forgotten_charge}
+
+
+def test_an_honest_mechanism_is_not_refuted_and_nearly_all_of_it_is_found():
+    worst, typical = examine(online(), **FEW)
+    assert 1.2 < worst.found <= worst.claimed == pytest.approx(2.0, rel=1e-6)
+    assert typical.found <= worst.found and worst.guarantee == "enforced"
+    assert not worst.refuted and not typical.refuted
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_a_cheat_is_caught(cheat):
+    worst, _ = examine(online(Cheating(cheat=cheat)), **FEW)
+    assert worst.refuted
+    assert worst.claimed == (0.0 if cheat == "forgotten charge" else pytest.approx(2.0, rel=1e-6))
+
+
+def test_a_bound_that_is_not_enforced_is_caught_and_was_called_assumed():
+    worst, _ = examine(online(enforce=False), **FEW)
+    assert worst.refuted and worst.guarantee == "assumed"
+
+
+def test_fresh_noise_on_an_old_sample_is_caught():
+    """Why noise must enter with the sample: said in three rounds with fresh noise, it costs three times its zCDP."""
+
+    @dataclass(frozen=True)
+    class Retold(OnlineFed):
+        def plan(self, scene):
+            plan = super().plan(scene)
+            down, up = plan.turns
+            return plan._replace(turns=(down._replace(take=stubborn_take), up._replace(act=noise_on_what_is_said)))
+
+    worst, _ = examine(online(Retold()), **(FEW | {"rounds": 3}))
+    assert worst.refuted and worst.claimed == pytest.approx(2.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("described", [peers(epsilon=4.0), peers(epsilon=4.0, mechanism="laplace")])
+def test_peers_are_audited_too(described):
+    worst, typical = examine(described, releases=1400, rounds=1, engine="plain")
+    assert 1.0 < worst.found <= worst.claimed <= 4.0 and not typical.refuted
+
+
+def test_a_peer_that_cannot_pay_gives_nothing_away():
+    worst, typical = examine(peers(noise=1e-3, epsilon=0.1), releases=1000, rounds=1, engine="plain")
+    assert worst.found == typical.found == worst.claimed == 0.0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("described", [peers, lambda **t: online(**t)], ids=["zcdp-nfl", "online-fed"])
+def test_of_a_one_round_release_it_finds_four_fifths_and_never_more_than_all(epsilon, described):
+    made = described(epsilon=epsilon) if described is peers else Federation(
+        STREAM, PaoFed(portion=4), privacy=Privacy(epsilon=epsilon, clip=1.0), rounds=50
+    )  # fmt: skip
+    worst, typical = examine(made, releases=200_000, rounds=1)
+    assert 0.8 * epsilon <= worst.found <= worst.claimed == pytest.approx(epsilon, rel=1e-6)
+    assert typical.found <= typical.claimed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("unit", ["sample", "client"])
+@pytest.mark.parametrize("portion", [4, 2, 1])
+def test_the_audit_agrees_with_private_pao_fed(unit, portion):
+    privacy = Privacy(epsilon=1.0, clip=1.0, unit=unit)
+    for verdict in examine(Federation(STREAM, PaoFed(portion=portion), privacy=privacy), releases=100_000, rounds=4):
+        assert verdict.found <= verdict.claimed <= 1.0
+
+
+# --- how it is done -------------------------------------------------------------------------------------------------
+
+
+def test_copies_of_a_stage_are_the_stage_again_and_again():
+    """Without noise every copy does what one does."""
+    for described in (peers(noise=0.0), Federation(STREAM, PaoFed(portion=2), privacy=Privacy(noise=0.0, clip=1.0))):
+        stage = twin_of(described, True, 0, 4).stage()
+        many = tiled(twin_of(described, True, 0, 4).stage(), 3)
+        for played in (stage, many):
+            PlainEngine(played).advance(0, 4)
+        for role, table in stage.plan.tables.items():
+            for one, all_ in zip(table, many.plan.tables[role]):
+                assert np.allclose(np.concatenate([one] * 3), all_, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.long
+def test_both_engines_see_the_same():
+    twin = twin_of(peers(epsilon=1.0), True, 1, 2)
+    plain, quick = (watched(twin, 40, 5, engine, None) for engine in ("plain", "compiled"))
+    assert np.allclose(plain[0], quick[0], rtol=1e-10) and plain[1] == pytest.approx(quick[1])
+
+
+def test_of_different_budgets_the_largest_is_audited():
+    twin = twin_of(peers(epsilon=Range(1.0, 3.0)), True, 0, 2)
+    assert twin.privacy.epsilon == 3.0
+    assert twin_of(peers(noise=(0.5,) * 49 + (0.2,)), True, 0, 2).privacy.noise == 0.2
+
+
+def test_what_cannot_be_audited_is_refused():
+    with pytest.raises(BadInput, match="no claim to audit"):
+        examine(Federation(STREAM, OnlineFed()))
+    with pytest.raises(BadInput, match="star or peers"):
+        from archipel.algorithms.pgfl import Pgfl
+
+        described = Federation.__new__(Federation)
+        for name, part in (("privacy", Privacy(noise=1.0)), ("algorithm", Pgfl()), ("topology", Servers())):
+            object.__setattr__(described, name, part)
+        examine(described)
