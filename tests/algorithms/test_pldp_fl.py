@@ -331,6 +331,13 @@ def test_own_budgets_and_the_papers_step():
     assert all(16 <= ledger.budget.epsilon <= 32 for ledgers in drawn for ledger in ledgers)
 
 
+def test_the_check_tells_how_often_a_client_is_planned_to_take_part():
+    told = Federation(SMALL, PldpFl(draws=2, batch=20), rounds=50).check()
+    exact, printed, every = (told[f"participations, {name}"] for name in ("binomial", "lemma-1", "all"))
+    assert stats.binom(50, 1 - 0.8**2).sf(exact) <= 2.5e-6 < stats.binom(50, 1 - 0.8**2).sf(exact - 1)
+    assert exact < printed < every == 100
+
+
 # --- with a network -----------------------------------------------------------------------------------------
 
 

@@ -22,13 +22,14 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.generators import add_gaussian, poisson_batch
 from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
-from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms
+from archipel.privacy.ledger import Ledger
 from archipel.privacy.personal import (
-    PersonalBudget,
+    COUNTS,
     PersonalLedgers,
     affordable_mu,
     counting,
     drawn_budgets,
+    personal_ledger,
     promised,
     release_of,
     roughly_affordable_mu,
@@ -312,7 +313,7 @@ class PldpFl:
             self.delta / 4,
             self.relation,
             self.norm_share,
-            [self.ledger(name, budget) for name, budget in zip(names_of(scene.task), budgets)],
+            [personal_ledger(*of, self.delta, self.relation, self.clip) for of in zip(names_of(scene.task), budgets)],
         )
 
     def check_numbers(self, rounds: int) -> None:
@@ -338,15 +339,6 @@ class PldpFl:
         if self.sampling == "optimal":
             return Optimal(self.draws, self.tradeoff)
         return SAMPLINGS[self.sampling](self.draws)
-
-    def ledger(self, name: str, budget: float) -> Ledger:
-        """An empty ledger: one record of a client, added or removed, or replaced."""
-        held = (
-            Assumption(f"each example's gradient has norm at most {self.clip:g}", ENFORCED),
-            Assumption("the records of a batch are drawn in secret, each by itself", ENFORCED),
-        )
-        terms = Terms("sample", self.relation, held)  # type: ignore[arg-type]
-        return Ledger(name, terms, PersonalBudget(float(budget), self.delta))
 
     def plan(self, scene: Scene) -> Plan:
         """Clients that keep what they were told, a server, and their two turns."""
@@ -385,6 +377,12 @@ class PldpFl:
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned: the server's model; a client keeps none of its own."""
         return {"server": tables["server"].model[0]}
+
+    def check(self, scene: Scene) -> dict[str, float]:
+        """How often a client is planned to take part, at equal chances: exactly, by lemma 1, by K R."""
+        each, excess = 1 / scene.task.clients, self.delta / 4
+        found = {name: count(scene.rounds, self.draws, each, excess) for name, count in COUNTS.items()}
+        return {f"participations, {name}": float(number) for name, number in found.items()}
 
 
 def measured(settings: Settings, tables: dict[str, Any], round: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from archipel.privacy.calibration import (
     participations,
     participations_by_lemma_1,
 )
-from archipel.privacy.ledger import EpsilonBudget, Ledger
+from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
 from archipel.privacy.policy import Privacy, Range, amounts
 from archipel.privacy.purse import Paid, spent
 from archipel.privacy.purse import history as history_of
@@ -163,6 +163,16 @@ def saved_noise(epsilon: float, delta: float, rate: float, counts: tuple[int, in
 
 
 # --- what everyone has paid ---------------------------------------------------------------------------------
+
+
+def personal_ledger(name: str, budget: float, delta: float, relation: str, clip: float) -> Ledger:
+    """An empty ledger: one record of a client, added or removed, or replaced."""
+    held = (
+        Assumption(f"each example's gradient has norm at most {clip:g}", ENFORCED),
+        Assumption("the records of a batch are drawn in secret, each by itself", ENFORCED),
+    )
+    terms = Terms("sample", relation, held)  # type: ignore[arg-type]
+    return Ledger(name, terms, PersonalBudget(float(budget), delta))
 
 
 class PersonalLedgers(NamedTuple):
