@@ -218,8 +218,8 @@ def test_steady_state_is_the_simulated_one(setting, coordinated, step, record_pr
     net = network(step=step, coordinated=coordinated, **SETTINGS[setting])
     simulated = decibels(simulated_steady_state(net))
     exact, printed = decibels(steady_state(net)) - simulated, decibels(printed_steady_state(net)) - simulated
-    record_property("exact_dB", exact)
-    record_property("printed_dB", printed)
+    record_property("exact_dB", float(exact))
+    record_property("printed_dB", float(printed))
     print(f"{setting:8} {'C' if coordinated else 'U'} step {step}: simulated {simulated:.2f} dB, "
           f"exact {exact:+.2f}, printed {printed:+.2f}")
     assert abs(exact) < 0.5
