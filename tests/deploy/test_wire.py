@@ -50,7 +50,7 @@ def test_there_and_back(values, counts, flags, data):
     read = VOCABULARY.read(frame)
     assert (read.tag, read.seq, read.ack, read.round) == (*head[0], head[1])
     assert read.also_asks and read.turn == 2
-    for before, after in zip(said, VOCABULARY.word(read)):
+    for before, after in zip(said, VOCABULARY.word(read.turn, read.body)):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
 
@@ -121,7 +121,7 @@ def test_ten_thousand_hostile_frames():
             continue
         assert frame.turn < len(TURNS) and frame.round <= 1000
         if frame.kind in (wire.WORD, wire.TOLD):
-            word = VOCABULARY.word(frame)
+            word = VOCABULARY.word(frame.turn, frame.body)
             assert all(np.isfinite(array).all() for array in word)
             assert [a.shape for a in word] == [a.shape for a in TURNS[frame.turn].word]
     assert refused > 7000

@@ -11,6 +11,7 @@ from typing import Any
 
 from archipel.deploy import keys, wire
 from archipel.deploy.accounts import account_of
+from archipel.deploy.memoir import restore, state_of
 from archipel.deploy.pace import pace_of
 from archipel.deploy.part import Part, part_of
 from archipel.deploy.player import Player
@@ -54,7 +55,7 @@ class Node:
         if record is not None:
             if record["digest"] != self.part.digest.hex():
                 raise BadInput("deploy.state", str(self.folder), "the state of this federation, not of another one")
-            self.player.restore(record)
+            restore(self.player, record)
             self.office.flush()
         self.measure()
 
@@ -93,7 +94,7 @@ class Node:
     def save(self) -> None:
         """First the checkpoint, then the letters."""
         if self.store is not None:
-            self.store.save({"digest": self.part.digest.hex(), **self.player.state()})
+            self.store.save({"digest": self.part.digest.hex(), **state_of(self.player)})
             self.checkpoints += 1
         self.office.commit()
 

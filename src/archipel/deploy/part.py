@@ -63,10 +63,6 @@ class Part:
         """Who hears it in some round."""
         return sorted({other.number: other for phase in self.outgoing[turn] for other in phase}.values(), key=by_number)
 
-    def weight(self, turn: int, n: int, number: int) -> float:
-        """The weight of what a neighbour said in a round."""
-        return next((other.weight for other in self.hears(turn, n) if other.number == number), 0.0)
-
     def key(self, role: str, number: int, n: int) -> Any:
         """The key of a node's draws in a round, as in a simulation."""
         return key_of(self.seed, number if role == self.data_role else number + SERVER_KEYS, n)
@@ -82,9 +78,12 @@ def by_number(other: Neighbour) -> int:
     return other.number
 
 
-def part_of(federation: Any, name: str) -> Part:
-    """The part of the node of a name. It sees all that the description says; of the others' rows it keeps nothing."""
-    stage = federation.stage()
+def part_of(federation: Any, name: str, stage: Any = None) -> Part:
+    """The part of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
+
+    Many nodes in one process may share a `stage`: each has its own row of it.
+    """
+    stage = federation.stage() if stage is None else stage
     roster = roster_of(stage)
     member = roster.member(name)
     vocabulary = Vocabulary(stage.plan.turns, stage.task.size, federation.rounds)

@@ -2,7 +2,7 @@
 
 A round is a list of steps for a role: look at the data; ask and take (a Tell, at its receiver); offer (at its sender);
 announce, say and merge (a Turn). A step runs as soon as it has what it needs. Between two steps a node can be killed:
-`state` is all that it is.
+`memoir` knows all that it is.
 """
 
 import time
@@ -18,8 +18,8 @@ from archipel.deploy.pace import Replay
 from archipel.deploy.part import Neighbour, Part
 from archipel.deploy.post import LOG, PostOffice
 from archipel.environment import available, delay, works
-from archipel.node import Edge, Moment
-from archipel.turns import Tell
+from archipel.node import Edge, Moment, clear
+from archipel.turns import Tell, Turn
 
 POLL = 0.1  # seconds between two looks at data that comes from the outside
 
@@ -42,6 +42,16 @@ class Delayed(NamedTuple):
     to: list[str]
 
 
+class Tables(NamedTuple):
+    """The neighbours of a turn by their numbers at the desk."""
+
+    heard: dict[int, Neighbour]  # in some round
+    hearers: list[dict[int, Neighbour]]  # of each phase
+    hears: list[Any]  # of each phase
+    ever: Any
+    weights: list[dict[int, float]]  # of each phase, by the neighbour's own number
+
+
 class Player:
     """One node, playing."""
 
@@ -61,7 +71,21 @@ class Player:
         self.updates = 0
         self.too_late = 0
         self.since = time.monotonic()
+        self.words = [empty(turn.word) for turn in self.plan.turns]  # to be written on; what is said goes out as bytes
+        self.inboxes = [empty(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
+        self.tables = [self.tables_of(i) for i in range(len(self.plan.turns))]
         self.steps = self.steps_of_role()
+
+    def tables_of(self, i: int) -> Tables:
+        """Who is who in a turn, looked up once."""
+        desk, part = self.desk.number, self.part
+        return Tables(
+            {desk[other.name]: other for other in part.ever_hears(i)},
+            [{desk[other.name]: other for other in phase} for phase in part.outgoing[i]],
+            [np.array([desk[other.name] for other in phase], np.int64) for phase in part.incoming[i]],
+            np.array([desk[other.name] for other in part.ever_hears(i)], np.int64),
+            [{other.number: other.weight for other in phase} for phase in part.incoming[i]],
+        )
 
     def steps_of_role(self) -> list[Step]:
         """What this role does in a round, in the order of the turns."""
@@ -199,8 +223,7 @@ class Player:
             turn.take(self.me, self.word_of(i, told.body), self.plan.settings, moment)
 
     def word_of(self, i: int, body: bytes) -> Any:
-        frame = wire.Frame(self.part.vocabulary.words[i].kind, i, False, 0, 0, 0, 0, body)
-        return self.part.vocabulary.word(frame)
+        return self.part.vocabulary.word(i, body)
 
     def offer(self, i: int) -> None:
         """From now on the questions of this round are answered."""
@@ -213,12 +236,14 @@ class Player:
         if n < 0 or not self.desk.asks:
             return
         turn: Any = self.plan.turns[i]
-        numbers = {self.desk.number[other.name]: other for other in self.part.says(i, n)}
+        phases = self.tables[i].hearers
+        numbers, word = phases[n % len(phases)], self.words[i]
         for who, (asked, when) in list(self.desk.asks.items()):
             if asked != i or when > n:
                 continue
             del self.desk.asks[who]
-            other, word = numbers[who], empty(turn.word)
+            other = numbers[who]
+            clear(word)
             key = self.part.key(turn.receiver, other.number, n)
             moment = Moment(self.part.member.number, n, key, other.number, len(numbers), True, 1.0)
             if turn.tell(self.me, word, self.plan.settings, moment):
@@ -274,7 +299,8 @@ class Player:
         has_data = self.part.has_data
         if has_data and self.data is None:
             return None, 0
-        moment, word = self.moment(degree=degree), empty(turn.word)
+        moment, word = self.moment(degree=degree), self.words[i]
+        clear(word)
         seen = self.data if has_data else self.part.nothing
         spoke = turn.act(self.me, seen, word, self.plan.settings, moment)
         self.account.paid(self.round, self.me)
@@ -299,18 +325,18 @@ class Player:
         return [self.desk.number[other.name] for other in others]
 
     def can_merge(self, i: int) -> bool:
-        hears = self.part.ever_hears(i) if self.pace.replay else self.part.hears(i, self.round)
         if not self.pace.replay and not self.present:
             return True
-        reported = self.desk.reported[:, i]
-        missing = [w for w in self.numbers(hears) if reported[w] < self.round]
+        tables = self.tables[i]
+        hears = tables.ever if self.pace.replay else tables.hears[self.round % len(tables.hears)]
+        missing = hears[self.desk.reported[hears, i] < self.round].tolist()
         return self.pace.enough(waiting.REPORTS, self.round, missing, len(hears), self.since)
 
     def merge(self, i: int) -> None:
         """Hear all that arrived for this round, in the order of a simulation, and merge it."""
         turn: Any = self.plan.turns[i]
         degree = len(self.part.hears(i, self.round))
-        known = {self.desk.number[other.name]: other for other in self.part.ever_hears(i)}
+        known = self.tables[i].heard
         said = [s for s in self.desk.collect(i, self.round) if s.who in known and self.counts(i, s)]
         said.sort(key=lambda s: (s.said, known[s.who].number))
         if self.present:
@@ -328,10 +354,12 @@ class Player:
 
     def heard(self, i: int, turn: Any, said: list[Said], known: dict[int, Neighbour]) -> Any:
         """An inbox with all words; one that its function cannot take is left out, and counted."""
-        inbox = empty(turn.inbox)
+        inbox, weights = self.inboxes[i], self.tables[i].weights
+        clear(inbox)
         for s in said:
             other = known[s.who]
-            edge = Edge(other.number, self.part.weight(i, s.said, other.number), self.round - s.said, s.said)
+            weight = weights[s.said % len(weights)].get(other.number, 0.0)
+            edge = Edge(other.number, weight, self.round - s.said, s.said)
             try:
                 turn.hear(inbox, self.word_of(i, s.body), self.plan.settings, edge)
             except (IndexError, ValueError, ZeroDivisionError, OverflowError):
@@ -339,56 +367,6 @@ class Player:
                 self.desk.refuse(s.who, "cannot be heard")
                 return self.heard(i, turn, [kept for kept in said if kept is not s], known)
         return inbox
-
-    # --- checkpoints --------------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """All that this node is."""
-        record: dict[str, Any] = {
-            "round": self.round,
-            "at": self.at,
-            "present": self.present,
-            "fresh": self.data is not None,
-            "offered": list(self.offered),
-            "asked_ahead": self.asked_ahead,
-            "kept": self.kept,
-            "was_there": self.was_there,
-            "delayed": [[d.due, d.turn, d.said, d.body.hex(), d.to] for d in self.delayed],
-            "messages": self.messages,
-            "updates": self.updates,
-            "too_late": self.too_late,
-            "charges": self.account.count(),
-            "pace": self.pace.state(),
-        }
-        record |= {f"me.{name}": array for name, array in zip(self.me._fields, self.me)}
-        parts = {"post": self.office.state(), "desk": self.desk.state()}
-        if self.source is not None:
-            parts |= {"source": self.source.state(), "data": self.source.keep(self.data)}
-        for prefix, part in parts.items():
-            record |= {f"{prefix}.{name}": value for name, value in part.items()}
-        return record
-
-    def restore(self, record: dict[str, Any]) -> None:
-        """Be what a checkpoint says."""
-        parts: dict[str, dict[str, Any]] = {"me": {}, "post": {}, "desk": {}, "source": {}, "data": {}}
-        for name, value in record.items():
-            prefix, dot, rest = name.partition(".")
-            if dot:
-                parts[prefix][rest] = value
-        for name, array in zip(self.me._fields, self.me):
-            array[...] = parts["me"][name]
-        self.office.restore(parts["post"])
-        self.desk.restore(parts["desk"])
-        self.pace.restore(record["pace"])
-        for name in ("round", "at", "present", "asked_ahead", "kept", "was_there", "messages", "updates", "too_late"):
-            setattr(self, name, record[name])
-        self.offered = tuple(record["offered"])
-        self.delayed = [Delayed(due, i, said, bytes.fromhex(body), to) for due, i, said, body, to in record["delayed"]]
-        self.account.resume(record["charges"], self.me)
-        if self.source is not None:
-            self.source.restore(parts["source"])
-            moment = self.part.moment(self.round, False)
-            self.data = self.source.recall(parts["data"], moment) if record["fresh"] else None
 
 
 def empty(record: Any) -> Any:

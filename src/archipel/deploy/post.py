@@ -51,6 +51,7 @@ class Neighbour:
 
     name: str
     theirs: int = 0  # the neighbour's store; 0: not known yet
+    tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
     heard: bool = False  # in this life
     letters: deque[Letter] = field(default_factory=deque)  # posted and not yet acknowledged
     acked: int = 0  # the sequence number of letters[0]
@@ -159,7 +160,7 @@ class PostOffice:
         known = [self.neighbours.get(name) for name in state["names"]]
         for other, (theirs, taken, acked, _) in zip(known, state["marks"].tolist()):
             if other is not None:
-                other.theirs = theirs
+                self.meet(other, theirs)
                 other.next_in = other.safe_in = other.told = taken
                 other.acked = other.sent = other.safe_out = acked
         data, at = state["letters"], 0
@@ -188,7 +189,7 @@ class PostOffice:
             if other.theirs:
                 self.send_new(other, now)
                 if other.told != other.safe_in or other.owes:
-                    self.transmit(other, wire.pack(wire.ACK, 0, False, self.tag_to(other), 0, other.safe_in, 0))
+                    self.transmit(other, wire.pack(wire.ACK, 0, False, other.tags[0], 0, other.safe_in, 0))
 
     def send_new(self, other: Neighbour, now: float) -> None:
         """What a checkpoint holds and was not sent yet, as far as the window reaches."""
@@ -206,7 +207,7 @@ class PostOffice:
 
     def send_letter(self, other: Neighbour, seq: int) -> None:
         letter = other.letters[seq - other.acked]
-        head = letter.kind, letter.turn, letter.also_asks, self.tag_to(other), seq, other.safe_in, letter.round
+        head = letter.kind, letter.turn, letter.also_asks, other.tags[0], seq, other.safe_in, letter.round
         self.transmit(other, wire.pack(*head, letter.body))
 
     def transmit(self, other: Neighbour, data: bytes) -> None:
@@ -270,7 +271,7 @@ class PostOffice:
             frame = self.vocabulary.read(data)
             if frame.kind == wire.HELLO:
                 self.greeted(other, wire.greeting_of(frame))
-            elif frame.tag != self.tag_from(other) or not other.theirs:
+            elif frame.tag != other.tags[1] or not other.theirs:
                 if time.monotonic() >= other.hello:
                     self.greet(other)
                 raise Refused("from another life")
@@ -343,7 +344,7 @@ class PostOffice:
         """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint."""
         if other.theirs:
             self.traffic["neighbours that lost their disk"] += 1
-        other.theirs = theirs
+        self.meet(other, theirs)
         other.acked = other.sent = other.safe_out = 0
         other.next_in = other.safe_in = other.told = 0
         other.held.clear()
@@ -351,11 +352,9 @@ class PostOffice:
         other.stamp = 0, 0.0
         self.posted = True
 
-    def tag_to(self, other: Neighbour) -> int:
-        return tag(self.mine, other.theirs)
-
-    def tag_from(self, other: Neighbour) -> int:
-        return tag(other.theirs, self.mine)
+    def meet(self, other: Neighbour, theirs: int) -> None:
+        """Know a neighbour's store, and so how frames between the two are tagged."""
+        other.theirs, other.tags = theirs, (tag(self.mine, theirs), tag(theirs, self.mine))
 
 
 def near(low: int, expected: int) -> int:

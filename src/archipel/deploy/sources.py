@@ -12,7 +12,7 @@ import numpy as np
 
 from archipel.deploy.part import Part
 from archipel.errors import BadInput, Missing
-from archipel.node import cosines
+from archipel.node import clear, cosines
 
 SMALL = 1 << 16  # bytes of a client's row of the data; what is larger does not change
 
@@ -30,14 +30,15 @@ class ProblemSource:
             if is_table and array[self.number].nbytes <= SMALL:
                 self.rows[name] = array
         self.first = {name: array[self.number].copy() for name, array in self.rows.items()}
+        self.sample = type(self.task.sample)(*[np.zeros_like(array) for array in self.task.sample])
 
     def ready(self) -> bool:
         return True
 
     def look(self, moment: Any) -> tuple[bool, Any]:
         """Whether there is something new, and the data."""
-        sample = type(self.task.sample)(*[np.zeros_like(array) for array in self.task.sample])
-        return self.task.observe(self.task.source, sample, moment)
+        clear(self.sample)
+        return self.task.observe(self.task.source, self.sample, moment)
 
     def keep(self, data: Any) -> dict[str, Any]:
         """What a checkpoint must hold of the data of this round: nothing, where all of it is stored anyway."""

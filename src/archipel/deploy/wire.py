@@ -13,6 +13,7 @@ Numbers must be finite, offsets within the model.
 """
 
 import struct
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "awa
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
 
+LITTLE = sys.byteorder == "little"
 HEADER = struct.Struct("<BBHHHI")
 GREETING = struct.Struct("<QQI8s")  # my store, your store as I know it, what I expect next, what we run
 
@@ -84,9 +86,11 @@ class Field(NamedTuple):
 
     dtype: Any  # little-endian
     shape: tuple[int, ...]
+    count: int
     begin: int
     end: int
     below: int  # an offset into the model must be below this; 0: no offset
+    zeros: Any  # as many zeros, where numbers must be finite: only finite ones vanish against them
 
 
 class Word(NamedTuple):
@@ -106,9 +110,17 @@ def layout(word: Any, kind: int, model: int) -> Word:
             raise BadInput(f"{type(word).__name__}.{name}", array.dtype, "numbers, which alone can cross the network")
         end = begin + array.nbytes
         offset = model if name == "start" and array.dtype.kind in "iu" else 0
-        fields.append(Field(array.dtype.newbyteorder("<"), array.shape, begin, end, offset))
+        little = array.dtype.newbyteorder("<")
+        zeros = np.zeros(array.size, little) if array.dtype.kind == "f" else None
+        fields.append(Field(little, array.shape, array.size, begin, end, offset, zeros))
         begin = end
     return Word(type(word), kind, tuple(fields), begin)
+
+
+def finite(field: Field, flat: Any) -> bool:
+    """Whether all numbers are finite: 0 times infinity or NaN is NaN."""
+    with np.errstate(invalid="ignore"):
+        return bool(flat.dot(field.zeros) == 0)
 
 
 class Vocabulary:
@@ -125,12 +137,13 @@ class Vocabulary:
 
     def write(self, turn: int, word: Any) -> bytes:
         """A word as bytes. A node never says what a neighbour would refuse."""
-        layout = self.words[turn]
         parts = []
-        for name, field, array in zip(word._fields, layout.fields, word):
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise Diverged(f"{name} became NaN or infinite: nothing is sent. A smaller step may help.")
-            parts.append(array.astype(field.dtype, copy=False).tobytes())
+        for field, array in zip(self.words[turn].fields, word):
+            little = array if array.dtype == field.dtype else array.astype(field.dtype)
+            if field.zeros is not None and not finite(field, little.reshape(-1)):
+                kind = type(word).__name__.lower()
+                raise Diverged(f"A {kind} became NaN or infinite: nothing is sent. A smaller step may help.")
+            parts.append(little.tobytes())
         return b"".join(parts)
 
     def read(self, data: bytes) -> Frame:
@@ -159,22 +172,24 @@ class Vocabulary:
 
     def check(self, word: Word, data: bytes) -> None:
         """Refuse numbers that are not finite, and offsets beyond the model."""
-        for field, array in zip(word.fields, arrays(word, data, HEADER.size)):
-            if field.dtype.kind == "f" and not np.isfinite(array).all():
+        for field in word.fields:
+            if field.zeros is None and not field.below:
+                continue
+            flat = np.frombuffer(data, field.dtype, field.count, HEADER.size + field.begin)
+            if field.zeros is not None and not finite(field, flat):
                 raise Refused("NaN or infinity")
-            if field.below and not ((array >= 0) & (array < field.below)).all():
+            if field.below and not (int(flat.min()) >= 0 and int(flat.max()) < field.below):
                 raise Refused("offset beyond the model")
 
-    def word(self, frame: Frame) -> Any:
-        """The word of a frame that `read` has let pass: views of its bytes, in this machine's order."""
-        layout = self.words[frame.turn]
-        return layout.make(*[array.astype(array.dtype.newbyteorder("=")) for array in arrays(layout, frame.body, 0)])
+    def word(self, turn: int, body: bytes) -> Any:
+        """The word in the body of a frame that `read` has let pass: views of its bytes, not to be written to."""
+        layout = self.words[turn]
+        return layout.make(*[view(field, body) for field in layout.fields])
 
 
-def arrays(word: Word, data: bytes, offset: int) -> list[Any]:
-    """The arrays of a word, as views of the bytes."""
-    found = []
-    for field in word.fields:
-        count = (field.end - field.begin) // field.dtype.itemsize
-        found.append(np.frombuffer(data, field.dtype, count, offset + field.begin).reshape(field.shape))
-    return found
+def view(field: Field, body: bytes) -> Any:
+    """An array of a word, in this machine's order of bytes."""
+    flat = np.frombuffer(body, field.dtype, field.count, field.begin)
+    if len(field.shape) != 1:
+        flat = flat.reshape(field.shape)
+    return flat if LITTLE else flat.astype(field.dtype.newbyteorder("="))
