@@ -15,6 +15,8 @@ from archipel.generators import shuffled_batches  # noqa: E402
 from archipel.privacy.policy import Privacy  # noqa: E402
 from archipel.problems import networks  # noqa: E402
 from archipel.problems.deep import Deep  # noqa: E402
+from archipel.problems.linear import Linear  # noqa: E402
+from archipel.testing import check_algorithm  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +76,14 @@ def test_fedavg_beats_the_nearest_mean_picture():
     nearest = ((test.x.reshape(len(test.y), 1, -1) - means) ** 2).sum(2).argmin(1)
     result = Federation(Deep(model="mlp", clients=5), FedAvgDeep(0.2, 16), rounds=15, every=15).run()
     assert 0.8 < np.mean(nearest == test.y) < result.final("accuracy")
+
+
+def test_what_every_algorithm_keeps_to():
+    """On linear models too: the algorithm knows a model as a flat vector only."""
+    problem = Linear(clients=5, size=6, samples=40, test=100, noise=0.1)
+    check_algorithm(Federation(problem, FedAvgDeep(batch=20), rounds=4))
+    result = Federation(problem, FedAvgDeep(batch=20, step=0.05), rounds=40, every=40).run()
+    assert 0.01 * 0.7 < result.final("mse") < 0.01 * 1.5  # the noise of the observations is left
 
 
 def test_local_steps_end_an_epoch_early():

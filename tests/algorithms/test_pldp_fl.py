@@ -28,6 +28,7 @@ from archipel.problems.learners import Linear as LinearLearner
 from archipel.problems.linear import Linear
 from archipel.problems.losses import LOSSES, slope
 from archipel.problems.synthetic import Synthetic
+from archipel.testing import check_algorithm
 from archipel.theory.pldp import noise_scale
 
 SMALL = Linear(clients=5, size=6, samples=80, test=50)
@@ -145,6 +146,10 @@ def test_questions_and_answers_merge_without_bias(sampling):
     spread = ((settings.weights**2 / server.chance)[:, None] * updates).T @ updates - np.outer(full, full)
     off = merged.mean(0) - full
     assert stats.chi2(4).sf(off @ np.linalg.solve(spread / 3 / 4000, off)) > 1e-4
+
+
+def test_what_every_algorithm_keeps_to():
+    check_algorithm(Federation(SMALL, PldpFl("uniform", **FAST), rounds=6))
 
 
 def test_a_client_drawn_twice_answers_once_and_counts_twice():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.privacy.accounting import History, record
+from archipel.privacy.accounting import EXACT, History, record
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.calibration import (
     SPARE,
@@ -69,6 +69,7 @@ def counting(name: str) -> Callable[..., Any]:
 
 # --- budgets that are quick to check ------------------------------------------------------------------------
 
+UPPER = "privacy loss distributions, rounded up: an upper bound within 0.1 %"
 COARSE = 1000  # grid points for an epsilon: an upper bound of it, up to 0.1 % above the finest
 
 
@@ -190,7 +191,8 @@ class PersonalLedgers(NamedTuple):
         pairs = zip(histories, self.budgets())
         epsilon = [min(quick_epsilon(h, budget, self.delta), budget) for h, budget in pairs]
         rho, releases = np.array([h.rho() for h in histories]), np.array([h.releases for h in histories])
-        return Paid(rho, releases, np.array(epsilon), np.full(len(rho), "loss distributions, an upper bound", object))
+        how = [EXACT if h.all_gaussian else UPPER for h in histories]
+        return Paid(rho, releases, np.array(epsilon), np.array(how, object))
 
     def forecast(self) -> Paid:
         """What will have been paid at most: nobody pays more than its budget."""
@@ -200,16 +202,14 @@ class PersonalLedgers(NamedTuple):
         return Paid(rho, np.zeros(count, int), np.array(self.budgets()), how)
 
     def ledger(self, tables: Any, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        """The whole of ledger.json; the totals are exact, the way there an upper bound."""
-        nodes = []
+        """The whole of ledger.json."""
+        paid, nodes = self.paid(), []
         for k, ledger in enumerate(self.ledgers):
-            history, budget = ledger.history(), ledger.budget
-            epsilon, _, method = history.epsilon(self.delta)
-            exact = Paid([history.rho()], [history.releases], [epsilon], [method])
-            node = {"node": ledger.node, **ledger.terms.as_json(), "budget": budget.as_json() if budget else None}
-            node |= {"spent": spent(exact, 0, self.delta), "releases": history.releases}
+            budget = ledger.budget.as_json() if ledger.budget else None
+            node = {"node": ledger.node, **ledger.terms.as_json(), "budget": budget}
+            node |= {"spent": spent(paid, k, self.delta), "releases": int(paid.releases[k])}
             nodes.append(node | {"over_time": history_of(over_time, k)})
-        worst = {"epsilon": max(node["spent"]["epsilon"] for node in nodes), "delta": self.delta}
+        worst = {"epsilon": float(paid.epsilon.max()), "delta": self.delta}
         return {"delta": self.delta, **self.ledgers[0].terms.as_json(), "worst": worst, "nodes": nodes}
 
 
