@@ -21,8 +21,8 @@ AVAILABILITY = (0.25, 0.1, 0.025, 0.005)
 ARTICLE = Environment(availability=AVAILABILITY, stride=4, delay=Delay("geometric", delta=0.2, limit=10))
 IDEAL = Environment()
 MARGIN = 0.9  # of the largest step that one seed's data allows: the other seeds' data allow a little less or more
-OCTAVES = 7  # how far below the largest step a search goes
-HALVINGS = 5  # of an octave: steps are found to 2 %
+OCTAVES = 6  # how far below the largest step a search goes
+HALVINGS = 4  # of an octave: steps are found to within 2 %
 
 
 @dataclass(frozen=True)

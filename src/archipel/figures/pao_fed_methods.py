@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from archipel.algorithms.online_fed import OnlineFed
-from archipel.algorithms.pao_fed import PaoFed
+from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
+from archipel.algorithms.pao_fed import PaoFed, PsoFed
 from archipel.algorithms.sign_sgd import SignSgd
 from archipel.figures import Claim, Figure
 from archipel.figures.lab import Lab
@@ -14,10 +14,10 @@ from archipel.figures.learning import Runs
 BEST = "At each method's own best step (not in the article): "
 STEP = 0.4  # mu of PAO-Fed in the article's figures 2 to 4
 C0, C1, C2, U0, U1, U2 = (PaoFed(variant, STEP) for variant in ("C0", "C1", "C2", "U0", "U1", "U2"))
-FEDSGD = OnlineFed()
+FEDSGD = OnlineFedSgd()
 FED = OnlineFed(asked=0.02)  # as little communication as PAO-Fed's 4 of 200 parameters
 # PSO-Fed saves 98 % by asking some clients for a part of the model. How much it saves which way is not given: ours.
-PSO = PaoFed("C1", STEP, portion=16, asked=0.25)
+PSO = PsoFed(step=STEP, portion=16, asked=0.25)
 SIGN = SignSgd()
 STOCHASTIC_SIGN = SignSgd(bound=0.1)  # b is not given: ours
 LARGEST_SIGN_STEP = 0.1  # a sign knows no size, so no theorem bounds its step: far above the best one
