@@ -36,7 +36,7 @@ class Scale:
 
 FULL, QUICK = Scale(20, 2000, 4), Scale(4, 1000, 2)
 DATA = Synthetic()
-KEPT: dict[tuple[Federation, int], Runs] = {}  # what was measured in this process
+KEPT: dict[tuple[str, int], Runs] = {}  # what was measured in this process, by description and seeds
 
 
 def scale_of(quick: bool) -> Scale:
@@ -74,12 +74,13 @@ class Lab:
         """Run a method, or remember how it went. Later than the environment's limit nothing arrives."""
         algorithm = replace(algorithm, limit=self.environment.delay.limit)
         federation = Federation(self.problem, algorithm, environment=self.environment, rounds=rounds, every=self.every)
-        if (federation, seeds) not in KEPT:
+        key = federation.to_toml(), seeds
+        if key not in KEPT:
             result = federation.run(seeds, self.reporter(label), self.bounds)
             if result.interrupted:
                 raise KeyboardInterrupt
-            KEPT[federation, seeds] = Runs.of(label, algorithm.step, result)
-        return replace(KEPT[federation, seeds], label=label)
+            KEPT[key] = Runs.of(label, algorithm.step, result)
+        return replace(KEPT[key], label=label)
 
     def reporter(self, label: str) -> Progress | None:
         """The progress of a run, with its name."""
