@@ -25,6 +25,7 @@ from archipel.turns import Tell
 
 IDLE = 0.5  # seconds between two looks around, where nothing happens
 STATUS = 0.5  # seconds between two status files
+MANY, GATHER = 32, 0.001  # with so many neighbours, wait so many seconds for more letters and sort them together
 STEPS = 256  # steps done at once before the network is looked at again
 
 
@@ -75,8 +76,11 @@ class Node:
         """Do what can be done, save it, send it; then wait for something to come in."""
         busy = self.go_on()
         wait = 0.0 if busy else min(longest, max(0.0, self.player.wakes() - time.monotonic()))
-        self.office.pump(wait)
-        self.player.notice()
+        if self.office.pump(wait):
+            if len(self.office.neighbours) >= MANY and longest:
+                time.sleep(GATHER)
+                self.office.pump(0.0)
+            self.player.notice()
         self.report()
 
     def go_on(self) -> bool:

@@ -40,6 +40,7 @@ class Part:
     incoming: list[list[list[Neighbour]]]  # turn, phase -> whom it hears, in rising order
     outgoing: list[list[list[Neighbour]]]  # turn, phase -> who hears it
     nothing: Any
+    keyed: tuple[int, Any] = (-1, 0)  # this round's key, which is asked for several times
 
     @property
     def has_data(self) -> bool:
@@ -69,9 +70,9 @@ class Part:
 
     def moment(self, n: int, present: bool, peer: int = -1, degree: int = 1, kept: float = 1.0) -> Moment:
         """The moment of this node."""
-        return Moment(
-            self.member.number, n, self.key(self.member.role, self.member.number, n), peer, degree, present, kept
-        )
+        if self.keyed[0] != n:
+            self.keyed = n, self.key(self.member.role, self.member.number, n)
+        return Moment(self.member.number, n, self.keyed[1], peer, degree, present, kept)
 
 
 def by_number(other: Neighbour) -> int:
