@@ -11,6 +11,7 @@ import numpy as np
 
 from archipel.algorithms import npfl_nodes as nodes
 from archipel.algorithms.local import factorised
+from archipel.algorithms.npfl_discovery import discovering
 from archipel.algorithms.zcdp_nfl import priced
 from archipel.errors import BadInput, did_you_mean
 from archipel.privacy.policy import Guard
@@ -32,6 +33,9 @@ class Npfl:
 
     The last share `validation` of each peer's samples is not learned from. `regularisation` is lambda: a peer carries
     lambda / |C_(q)| of it; where it is not given it is the problem's, or 0.01.
+
+    With clusters = "discover" in the topology peers look every `look` rounds who belongs together, for at most
+    `most` clusters; `curvature` is how much a peer's loss bends (0: as it does on inputs of variance one).
     """
 
     topologies: ClassVar = ("peers",)
@@ -42,12 +46,17 @@ class Npfl:
     tau: float = 0.05
     regularisation: float | None = None
     validation: float = 0.0
+    look: int = 20
+    most: int = 6
+    curvature: float = 0.0
 
     def clusters(self, scene: Scene) -> tuple[Any, int]:
         """The cluster of each peer, and how many there are."""
-        if scene.graph.clusters == 0:
-            raise BadInput("topology.clusters", "discover", "a number of clusters, for this algorithm")
-        return scene.graph.cluster, scene.graph.clusters
+        return scene.graph.cluster, scene.graph.clusters or self.most
+
+    def discovers(self, scene: Scene) -> bool:
+        """Whether clusters are to be found."""
+        return bool(scene.graph.clusters == 0)
 
     def learning(self) -> tuple[int, float, float, int]:
         """What learns tau, its rate, its range and its epochs: nothing does."""
@@ -91,15 +100,19 @@ class Npfl:
         inbox = nodes.Around(cube, np.zeros(count, np.int64))
         turn = Turn("peer", "peer", nodes.act, nodes.hear, nodes.merge, word, inbox)
         measure = self.measuring(scene, train, cluster, count, weight, change)
-        return Plan({"peer": peers}, (turn,), settings, {0: task.size}, measure=measure, purse=purse)
+        plan = Plan({"peer": peers}, (turn,), settings, {0: task.size}, measure=measure, purse=purse)
+        return discovering(plan, scene, self, self.strength(scene)) if self.discovers(scene) else plan
 
-    def weights(self, scene: Scene, cluster: Any) -> Any:
-        """lambda / |C_(q)| of each peer."""
+    def strength(self, scene: Scene) -> float:
+        """lambda."""
         l1, l2 = scene.task.regulariser
         if l1 > 0:
             raise BadInput("problem.l1", l1, "0: the steps of NPFL are those of ridge regression")
-        given = self.regularisation if self.regularisation is not None else (l2 or DEFAULT_RIDGE)
-        return given / np.bincount(cluster)[cluster]
+        return self.regularisation if self.regularisation is not None else (l2 or DEFAULT_RIDGE)
+
+    def weights(self, scene: Scene, cluster: Any) -> Any:
+        """lambda / |C_(q)| of each peer."""
+        return self.strength(scene) / np.bincount(cluster)[cluster]
 
     def priced(self, scene: Scene, train: list[Shards], degree: Any, weight: Any) -> tuple[Any, Any, Any]:
         """The noise, each peer's sensitivity and the purse: (6.5) is strongly convex, so 2 C / (D_k weight) is it."""
@@ -145,6 +158,10 @@ class Nfl(Npfl):
     def clusters(self, scene: Scene) -> tuple[Any, int]:
         """Everyone is in one."""
         return np.zeros(scene.task.clients, np.int64), 1
+
+    def discovers(self, scene: Scene) -> bool:
+        """There is nothing to find."""
+        return False
 
 
 @dataclass(frozen=True)

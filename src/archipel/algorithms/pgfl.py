@@ -13,6 +13,7 @@ import numpy as np
 from archipel.algorithms import pgfl_nodes as nodes
 from archipel.algorithms.local import Lessons, lessons
 from archipel.algorithms.personal import taus_of
+from archipel.algorithms.pgfl_discovery import discovering
 from archipel.algorithms.zcdp_nfl import priced
 from archipel.draws import key_of
 from archipel.errors import BadInput
@@ -62,14 +63,16 @@ class Pgfl:
     some: int = 0
     start: str = "zero"
     force: bool = False
+    look: int = 20
+    most: int = 6
+    curvature: float = 0.0
 
     def view(self, scene: Scene) -> View:
         """Servers and clusters as the graph has them."""
         graph = scene.graph
-        if graph.clusters == 0:
-            raise BadInput("topology.clusters", "discover", "a number of clusters, for this algorithm")
         slot, members = slots(graph)
-        return View(graph.server, slot, graph.cluster, graph.clusters, graph.servers, members, graph.links().degree)
+        clusters = graph.clusters or self.most
+        return View(graph.server, slot, graph.cluster, clusters, graph.servers, members, graph.links().degree)
 
     def check_fields(self, rounds: int) -> Any:
         """Refuse numbers that make no sense; the taus of all rounds."""
@@ -113,7 +116,7 @@ class Pgfl:
         for s in range(view.servers):
             nodes.choose(servers.asked[s], servers.members[s, 0], settings.some, key_of(scene.seed, s, BEFORE))
         clients.asked[:, 0] = servers.asked[view.server, view.slot]
-        return Plan(
+        plan = Plan(
             {"client": clients, "server": servers},
             self.turns(view, task.size),
             settings,
@@ -121,6 +124,13 @@ class Pgfl:
             measure=self.measuring(scene, view),
             purse=purse,
         )
+        return discovering(plan, scene, view.slot, self) if self.discovers(scene) else plan
+
+    def discovers(self, scene: Scene) -> bool:
+        """Whether clusters are to be found."""
+        if scene.graph.clusters == 0 and (self.form != "exact" or self.start != "zero"):
+            raise BadInput("algorithm.form", self.form, '"exact", from zero, where clusters are to be discovered')
+        return scene.graph.clusters == 0
 
     def priced(self, scene: Scene) -> tuple[Any, Any, Any]:
         """The noise, each client's sensitivity (43), and the purse."""
@@ -302,12 +312,22 @@ class Gfl(Pgfl):
         everyone = np.zeros(graph.clients, np.int64)
         return View(graph.server, slot, everyone, 1, graph.servers, members, graph.links().degree)
 
+    def discovers(self, scene: Scene) -> bool:
+        """There is nothing to find."""
+        return False
+
 
 @dataclass(frozen=True)
 class ClusterFl(Pgfl):
     """Every server on its own, with the clusters of its clients (Ouyang et al., MobiSys 2021, with PGFL's steps)."""
 
     pieces: ClassVar = True  # takes a graph of servers in pieces
+
+    def discovers(self, scene: Scene) -> bool:
+        """Servers that do not talk cannot find clusters together."""
+        if scene.graph.clusters == 0:
+            raise BadInput("topology.clusters", "discover", "a number of clusters, for servers that do not talk")
+        return False
 
     def view(self, scene: Scene) -> View:
         """No neighbours, whatever the graph says."""
