@@ -164,9 +164,10 @@ def discovering(plan: Plan, scene: Scene, slot: Any, algorithm: Any) -> Plan:
     ids = np.zeros(servers.label.shape, np.int64)
     ids[graph.server, slot] = np.arange(task.clients)
     shape = (graph.servers, task.clients)
-    seekers = Seeker(*servers, ids, np.zeros((*shape, task.size)), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    numbers = [np.zeros(shape, np.int64) for _ in range(2)]
+    seekers = Seeker(*(list(servers) + [ids, np.zeros((*shape, task.size))] + numbers))
     gain = algorithm.penalty / curvature_of(algorithm.curvature, task.loss)
-    settings = Seeking(*plan.settings, algorithm.look, hops, gain, algorithm.most)
+    settings = Seeking(*(list(plan.settings) + [algorithm.look, hops, gain, algorithm.most]))
     word = Signatures(np.zeros((task.clients, task.size)), np.zeros(task.clients, np.uint32))
     box = Signatures(word.values.copy(), np.zeros(task.clients, np.int64))
     seek = Turn("server", "server", say_signatures, hear_signatures, learn_clusters, word, box)
