@@ -71,6 +71,7 @@ def node(
     """Run one node of a federation, on a device.
 
     It needs authority.pem, NAME.pem and NAME.key in the keys folder. Killed at any point, it goes on where it was.
+    `archipel-node` does the same with a smaller install.
 
     Example: archipel node federation.toml --name sensor-17
     """

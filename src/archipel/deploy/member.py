@@ -1,5 +1,10 @@
-"""The life of one node as a process: its order, its errors as one sentence, its end."""
+"""The life of one node as a process: its order, its errors as one sentence, its end.
 
+`archipel-node federation.toml --name sensor-17` (or `python -m archipel.deploy.member ...`) is `archipel node` for a
+device: it needs NumPy, Zenoh and cryptography, and nothing else.
+"""
+
+import argparse
 import logging
 import signal
 import sys
@@ -42,3 +47,28 @@ def live(order: dict[str, Any]) -> int:
     finally:
         node.close()
     return 0 if node.player.finished or not stopped else 130
+
+
+def order_of(arguments: list[str] | None = None) -> dict[str, Any]:
+    """The order that a command line gives."""
+    options = argparse.ArgumentParser("archipel-node", description="Run one node of a federation, on a device.")
+    options.add_argument("federation", help="a federation, described in TOML")
+    options.add_argument("--name", required=True, help="which node to run, such as sensor-17")
+    options.add_argument("--state", help="folder for what the node must remember")
+    options.add_argument("--keys", help="folder with its key and certificate")
+    given = options.parse_args(arguments)
+    order: dict[str, Any] = {"name": given.name, "description": given.federation, "linger": 5.0, "deploy": {}}
+    if given.keys:
+        order["deploy"]["keys"] = str(Path(given.keys).resolve())
+    if given.state:
+        order["folder"] = given.state
+    return order
+
+
+def main() -> None:
+    """The command `archipel-node`."""
+    sys.exit(live(order_of()))
+
+
+if __name__ == "__main__":
+    main()
