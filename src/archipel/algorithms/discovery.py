@@ -151,7 +151,7 @@ def heaps(along: Any, least: Any) -> Any:
 
 @kernel
 def split(points: Any, labels: Any, group: Any, fresh: Any) -> Any:
-    """How clearly a group is two, 0 where it is not; where `fresh` is not negative, its upper part becomes that group."""
+    """How clearly a group is two, 0 where it is not; its upper part becomes group `fresh`, unless that is negative."""
     count = 0
     for k in range(labels.shape[0]):
         count += 1 if labels[k] == group else 0
