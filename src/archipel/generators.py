@@ -5,6 +5,7 @@ hundred thousand a step. A generator started from (seed, node, round, purpose) k
 changes a result.
 """
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,12 @@ def generator(key: Any, purpose: int, index: int = 0) -> np.random.Generator:
 
 
 def poisson_batch(samples: int, rate: float, key: Any, index: int) -> Any:
-    """Each sample with probability `rate`, independently: a choice that amplifies privacy while secret."""
-    return np.flatnonzero(generator(key, BATCH, index).random(samples) < rate)
+    """Each sample with probability `rate`, independently: a choice that amplifies privacy while secret.
+
+    A key is known to all who have the description. On a real device the choice is therefore drawn from the system.
+    """
+    draw = np.random.default_rng(secrets.randbits(128)) if noise.noise_is_secure() else generator(key, BATCH, index)
+    return np.flatnonzero(draw.random(samples) < rate)
 
 
 def shuffled_batches(samples: int, size: int, key: Any, epoch: int) -> list[Any]:
