@@ -36,7 +36,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = f'"{value}"' if isinstance(value, str) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= 120 else text[:58] + "..." + text[-59:]  # the end of a path says which file it is
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
