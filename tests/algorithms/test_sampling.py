@@ -59,9 +59,7 @@ def test_optimum_agrees_with_cvxpy(clients, draws, tradeoff):
     spread, cost = (weight * gradient) ** 2, tradeoff * (weight * noise) ** 2
     # in units of 1 / N, and of the mean term, so that the solver's tolerances mean something
     q = cp.Variable(clients)
-    value = spread / spread.mean() @ cp.inv_pos(q) + cost / spread.mean() / np.sqrt(clients) @ cp.power(
-        q, -0.5
-    )
+    value = spread / spread.mean() @ cp.inv_pos(q) + cost / spread.mean() / np.sqrt(clients) @ cp.power(q, -0.5)
     problem = cp.Problem(cp.Minimize(value), [cp.sum(q) == clients, q <= clients / draws])
     problem.solve(solver="CLARABEL", tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     ours = solve_p2(weight, gradient, noise, tradeoff, draws)
@@ -112,9 +110,7 @@ def test_the_three_samplings():
     weight, gradient, noise = instance(2, 10, 0.2)
     assert Uniform(3).chances(weight) == pytest.approx(np.full(10, 0.1))
     assert ByWeight(3).chances(5 * weight) == pytest.approx(weight)
-    assert Optimal(3, 2.0).chances(weight, gradient, noise) == pytest.approx(
-        solve_p2(weight, gradient, noise, 2.0, 3)
-    )
+    assert Optimal(3, 2.0).chances(weight, gradient, noise) == pytest.approx(solve_p2(weight, gradient, noise, 2.0, 3))
 
 
 # --- drawing and merging ------------------------------------------------------------------------------------
@@ -129,9 +125,7 @@ def test_choice_agrees_with_an_obvious_search(seed, moment, clients, draws):
     for k in range(draws):
         number = uniform(key, CHOICE, k)
         expected[
-            next(
-                i for i in range(clients) if number < chance[: i + 1].sum() / chance.sum() or i == clients - 1
-            )
+            next(i for i in range(clients) if number < chance[: i + 1].sum() / chance.sum() or i == clients - 1)
         ] += 1
     assert counts.tolist() == expected.tolist()
     assert counts.sum() == draws

@@ -10,9 +10,7 @@ from archipel.problems import beijing
 from archipel.problems.beijing import DERIVED, Air
 from archipel.problems.datasets import DATASETS
 
-real = pytest.mark.skipif(
-    not DATASETS["beijing-air"].available(), reason="Beijing air is not on this machine"
-)
+real = pytest.mark.skipif(not DATASETS["beijing-air"].available(), reason="Beijing air is not on this machine")
 
 
 def made_up(stations=3, hours=200, missing=0.2, seed=0):

@@ -129,9 +129,7 @@ def test_the_articles_setting_is_exact_uneven_and_not_alike():
     # casts are dealt in these proportions, and some have fewer bottles than others
     np.testing.assert_allclose(by_group, np.array([125, 250, 375, 500]), rtol=0.15)
     means = np.array([y.mean() for _, y in train])
-    assert means.var() > 10 * np.mean(
-        1 / train.sizes
-    )  # what alike clients' means would vary by, at least tenfold
+    assert means.var() > 10 * np.mean(1 / train.sizes)  # what alike clients' means would vary by, at least tenfold
 
 
 @real

@@ -29,9 +29,7 @@ def made_up(each=60, labels=10):
     more=st.integers(0, 6),
     seed=st.integers(0, 99),
 )
-def test_everyone_has_pictures_of_the_own_task_evenly_and_nobody_has_the_same(
-    tasks, clients, low, more, seed
-):
+def test_everyone_has_pictures_of_the_own_task_evenly_and_nobody_has_the_same(tasks, clients, low, more, seed):
     cluster = np.arange(clients) % len(tasks)
     given_out = clusters.clustered(made_up(), tasks, cluster, (low, low + more), seed)
     pixels = np.rint(given_out.train.x * 255).astype(int)

@@ -134,9 +134,7 @@ def test_a_download_is_checked_kept_and_not_repeated(empty, owner, monkeypatch):
         ("/slow", {"digest": SHA, "seconds": 0.5}, "more than 0.5 s"),
     ],
 )
-def test_a_download_that_goes_wrong_leaves_nothing_and_says_where_to_get_it(
-    empty, owner, monkeypatch, page, file, why
-):
+def test_a_download_that_goes_wrong_leaves_nothing_and_says_where_to_get_it(empty, owner, monkeypatch, page, file, why):
     register(monkeypatch, File("toy.npz", owner.address + page, **file))
     start = time.monotonic()
     with pytest.raises(Missing) as error:
@@ -158,9 +156,7 @@ def test_without_network_one_sentence_says_where_to_get_it(empty, monkeypatch):
 
 def test_members_of_one_archive_are_downloaded_once(empty, owner, monkeypatch):
     digest = "sha256:" + hashlib.sha256(archive()).hexdigest()
-    files = [
-        File(n, owner.address + "/zip", digest, f"gzip/{n}") for n in ("one.bin", "two.bin", "three.bin")
-    ]
+    files = [File(n, owner.address + "/zip", digest, f"gzip/{n}") for n in ("one.bin", "two.bin", "three.bin")]
     register(monkeypatch, *files, folders=("toys", ""))
     assert datasets.find("toy", "one.bin").read_bytes() == b"one.bin"
     assert datasets.find("toy", "two.bin").read_bytes() == b"two.bin"

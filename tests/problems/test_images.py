@@ -39,9 +39,7 @@ def put_emnist(folder, kind, labels, pack=gzip.compress, ending=".gz"):
     return made
 
 
-@pytest.mark.parametrize(
-    "kind, classes", [("balanced", 47), ("byclass", 62), ("bymerge", 47), ("digits", 10)]
-)
+@pytest.mark.parametrize("kind, classes", [("balanced", 47), ("byclass", 62), ("bymerge", 47), ("digits", 10)])
 def test_emnist_pictures_stand_upright(folder, kind, classes):
     made = put_emnist(folder, kind, [0, classes - 1])
     assert DATASETS[f"emnist-{kind}"].available()

@@ -32,8 +32,15 @@ def correlations(clients, size, trace=1.1, seed=3):
 
 
 def network(clients=3, size=4, **settings):
-    return SmallNetwork(**{"correlations": correlations(clients, size), "step": 0.4, "portion": 1,
-                           "noise_variances": np.linspace(0.005, 0.03, clients), **settings})
+    return SmallNetwork(
+        **{
+            "correlations": correlations(clients, size),
+            "step": 0.4,
+            "portion": 1,
+            "noise_variances": np.linspace(0.005, 0.03, clients),
+            **settings,
+        }
+    )
 
 
 def gaussian(net, rng, runs):
@@ -76,23 +83,24 @@ def simulate(net, start, runs, rounds, seed=0, draw=None):
             merged[counts] += change[counts]
             done |= counts
         server = merged
-        deviations.append(((truth - server)**2).sum(axis=1).mean())
+        deviations.append(((truth - server) ** 2).sum(axis=1).mean())
     return np.array(deviations)
 
 
 def simulated_steady_state(net, runs=800, rounds=200, settling=24, draw=None):
     """From the optimum, where the deviation starts at zero and soon settles; the mean over whole cycles."""
     settle, rounds = round(settling / net.step), rounds // net.period * net.period
-    return simulate(net, np.zeros(net.size), runs, settle + rounds, draw=draw)[settle + 1:].mean()
+    return simulate(net, np.zeros(net.size), runs, settle + rounds, draw=draw)[settle + 1 :].mean()
 
 
 # ---- steps ----------------------------------------------------------------------------------------
 
+
 def test_step_bounds_from_data():
     rng = np.random.default_rng(1)
     shards = [rng.normal(size=(50, 3)) * scale for scale in (1.0, 2.0, 0.5)]
-    largest = max(np.linalg.svd(shard)[1][0]**2 / 50 for shard in shards)
-    norm = max(np.linalg.norm(z)**2 for shard in shards for z in shard)
+    largest = max(np.linalg.svd(shard)[1][0] ** 2 / 50 for shard in shards)
+    norm = max(np.linalg.norm(z) ** 2 for shard in shards for z in shard)
     found = pao_fed.step_bounds(iter(shards))
     assert found["largest_eigenvalue"] == pytest.approx(largest)
     assert found["mean"] == pytest.approx(2 / largest)
@@ -119,6 +127,7 @@ def test_fourth_moments():
 
 # ---- closed forms ---------------------------------------------------------------------------------
 
+
 def test_one_client_that_shares_everything_is_least_mean_squares():
     power, noise, step, size = 0.3, 0.02, 0.4, 5
     net = SmallNetwork([power * np.eye(size)], noise, step, portion=size)
@@ -129,7 +138,7 @@ def test_everything_shared_at_once_is_online_fedsgd():
     power, noise, step, size, clients = 0.3, 0.02, 0.4, 4, 5
     net = SmallNetwork([power * np.eye(size)] * clients, noise, step, portion=size)
     alone = 1 - 2 * step * power + step**2 * power**2 * (size + 2)
-    kept = alone / clients + (1 - 1 / clients) * (1 - step * power)**2
+    kept = alone / clients + (1 - 1 / clients) * (1 - step * power) ** 2
     added = step**2 * noise * power * size / clients
     assert steady_state(net) == pytest.approx(added / (1 - kept), rel=1e-8)
     expected = [1.0]
@@ -146,11 +155,12 @@ def test_who_never_hears_from_anyone_stays():
 def test_transient_settles_at_the_steady_cycle():
     net = network(coordinated=False, delta=0.4, limit=1, availability=[0.9, 0.5, 0.3])
     curve = transient(net, np.ones(4), 60 * net.period)
-    assert curve[-net.period - 1:-1] == pytest.approx(steady_cycle(net), rel=1e-6)
+    assert curve[-net.period - 1 : -1] == pytest.approx(steady_cycle(net), rel=1e-6)
     assert steady_state(net) == pytest.approx(steady_cycle(net).mean())
 
 
 # ---- as printed -----------------------------------------------------------------------------------
+
 
 def printed_by_kronecker_products(net):
     """(28), (29), (32) and (38) with the matrices formed, from every A and B there is."""
@@ -165,12 +175,12 @@ def printed_by_kronecker_products(net):
             for k in range(clients):
                 a[part[1 + k], part[0]] += there[k] * chosen[k]
                 a[part[1 + k], part[1 + k]] -= there[k] * chosen[k]
-            chance = np.where(there, net.availability, 1 - net.availability).prod() / len(places)**clients
+            chance = np.where(there, net.availability, 1 - net.availability).prod() / len(places) ** clients
             squared_a += chance * np.kron(a, a)
     slots = list(product(range(net.limit + 1), range(clients)))
     for arrived in product((0, 1), repeat=len(slots)):
         heard = dict(zip(slots, arrived))
-        chance = 1 / len(places)**len(slots)
+        chance = 1 / len(places) ** len(slots)
         for (age, k), there in heard.items():
             p = net.availability[k] * net.delta**age * (1 - net.delta)
             chance *= p if there else 1 - p
@@ -211,6 +221,7 @@ def test_printed_formula_is_refused_beyond_its_bound():
 
 # ---- simulated ------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("step", [0.1, 0.4])
 @pytest.mark.parametrize("coordinated", [True, False], ids=["C", "U"])
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -220,8 +231,10 @@ def test_steady_state_is_the_simulated_one(setting, coordinated, step, record_pr
     exact, printed = decibels(steady_state(net)) - simulated, decibels(printed_steady_state(net)) - simulated
     record_property("exact_dB", float(exact))
     record_property("printed_dB", float(printed))
-    print(f"{setting:8} {'C' if coordinated else 'U'} step {step}: simulated {simulated:.2f} dB, "
-          f"exact {exact:+.2f}, printed {printed:+.2f}")
+    print(
+        f"{setting:8} {'C' if coordinated else 'U'} step {step}: simulated {simulated:.2f} dB, "
+        f"exact {exact:+.2f}, printed {printed:+.2f}"
+    )
     assert abs(exact) < 0.5
 
 
@@ -237,12 +250,23 @@ def test_random_fourier_features_that_arrive_now_and_then():
     """Features that are not Gaussian: the moments are the samples', and the simulation draws from these."""
     rng = np.random.default_rng(8)
     size, frequencies, phases = 4, rng.normal(size=(2, 4)), rng.uniform(0, 2 * np.pi, 4)
-    shards = [np.sqrt(2 / size) * np.cos(rng.normal(mean, 1.5, (300, 2)) @ frequencies + phases)
-              for mean in (-0.5, 0.0, 1.0)]
-    net = SmallNetwork([pao_fed.correlation(z) for z in shards], [0.01, 0.02, 0.03], step=0.4, portion=2,
-                       coordinated=False, ahead=0, availability=[0.4, 0.8, 1], arrival=[1, 0.5, 0.8],
-                       delta=0.5, limit=1, weights=[1, 0.5],
-                       fourth=[pao_fed.fourth_moment(z) for z in shards])
+    shards = [
+        np.sqrt(2 / size) * np.cos(rng.normal(mean, 1.5, (300, 2)) @ frequencies + phases) for mean in (-0.5, 0.0, 1.0)
+    ]
+    net = SmallNetwork(
+        [pao_fed.correlation(z) for z in shards],
+        [0.01, 0.02, 0.03],
+        step=0.4,
+        portion=2,
+        coordinated=False,
+        ahead=0,
+        availability=[0.4, 0.8, 1],
+        arrival=[1, 0.5, 0.8],
+        delta=0.5,
+        limit=1,
+        weights=[1, 0.5],
+        fourth=[pao_fed.fourth_moment(z) for z in shards],
+    )
     assert net.step < pao_fed.step_bounds(shards)["protective"]
 
     def draw(net, rng, runs):
@@ -259,9 +283,18 @@ def test_random_fourier_features_that_arrive_now_and_then():
 @pytest.mark.parametrize("shape", [(3, 8, 3, 2), (4, 4, 1, 2), (3, 4, 2, 3), (6, 4, 1, 1)], ids=str)
 def test_larger_networks(shape, coordinated, ahead, step):
     clients, size, portion, limit = shape
-    net = network(clients, size, step=step, portion=portion, coordinated=coordinated, ahead=ahead,
-                  limit=limit, delta=0.5, weights=0.5**np.arange(limit + 1),
-                  availability=np.linspace(0.3, 0.9, clients))
+    net = network(
+        clients,
+        size,
+        step=step,
+        portion=portion,
+        coordinated=coordinated,
+        ahead=ahead,
+        limit=limit,
+        delta=0.5,
+        weights=0.5 ** np.arange(limit + 1),
+        availability=np.linspace(0.3, 0.9, clients),
+    )
     simulated = simulated_steady_state(net, runs=1000, rounds=1000, settling=60)
     exact, printed = decibels(steady_state(net) / simulated), decibels(printed_steady_state(net) / simulated)
     name = f"{shape} {'C' if coordinated else 'U'}{ahead} step {step}"
@@ -270,6 +303,7 @@ def test_larger_networks(shape, coordinated, ahead, step):
 
 
 # ---- how far the printed formula is off -----------------------------------------------------------
+
 
 def printed_excess(**settings):
     net = network(**settings)
@@ -301,11 +335,21 @@ def test_printed_formula_is_too_hopeful_at_the_step_of_the_article(setting):
 
 # ---- refusals -------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("wrong, sentence", [
-    ({"portion": 5}, "portion"), ({"delta": 1.2}, "delta"), ({"ahead": 2}, "ahead"), ({"step": 0}, "step"),
-    ({"delta": 0.2, "limit": 2, "weights": [1]}, "weights"), ({"availability": -0.1}, "availability"),
-    ({"correlations": np.eye(3)}, "correlations"), ({"fourth": np.zeros((3, 4, 4))}, "fourth"),
-    ({"noise_variances": [1, 2]}, "noise_variances")])
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        ({"portion": 5}, "portion"),
+        ({"delta": 1.2}, "delta"),
+        ({"ahead": 2}, "ahead"),
+        ({"step": 0}, "step"),
+        ({"delta": 0.2, "limit": 2, "weights": [1]}, "weights"),
+        ({"availability": -0.1}, "availability"),
+        ({"correlations": np.eye(3)}, "correlations"),
+        ({"fourth": np.zeros((3, 4, 4))}, "fourth"),
+        ({"noise_variances": [1, 2]}, "noise_variances"),
+    ],
+)
 def test_a_network_that_makes_no_sense_is_refused(wrong, sentence):
     with pytest.raises(BadInput, match=sentence):
         network(**wrong)

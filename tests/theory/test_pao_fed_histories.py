@@ -20,8 +20,9 @@ def deviation_over_all_histories(net, start, rounds):
         change[me, me] -= net.step * matrix
         inner = moments[me, me]
         after = change @ moments @ change.T
-        after[me, me] += net.step**2 * (matrix @ inner @ matrix + matrix * np.trace(matrix @ inner)
-                                        + net.noise_variances[k] * matrix)
+        after[me, me] += net.step**2 * (
+            matrix @ inner @ matrix + matrix * np.trace(matrix @ inner) + net.noise_variances[k] * matrix
+        )
         return after
 
     def turn(moments, k, n, outcome):
@@ -43,8 +44,12 @@ def deviation_over_all_histories(net, start, rounds):
         for j in range(size):
             for age in range(net.limit + 1):
                 senders = [k for k in range(clients) if (n - age, k) in arrivals]
-                updates = [mail + portion * ((n - age) * clients + k) + i for k in senders
-                           for i, place in enumerate(net.parameters(k, n - age + net.ahead)) if place == j]
+                updates = [
+                    mail + portion * ((n - age) * clients + k) + i
+                    for k in senders
+                    for i, place in enumerate(net.parameters(k, n - age + net.ahead))
+                    if place == j
+                ]
                 if updates:
                     change[j, j] -= net.weights[age] * len(updates) / len(senders)
                     change[j, updates] += net.weights[age] / len(senders)
@@ -55,9 +60,12 @@ def deviation_over_all_histories(net, start, rounds):
         data, available = net.arrival[k], net.availability[k]
         in_time = range(min(net.limit, rounds - 1 - n) + 1)  # later is as good as lost
         late = {delay: net.delta**delay * (1 - net.delta) for delay in in_time}
-        late["lost"] = net.delta**len(in_time)
-        chances = {"idle": 1 - data, "alone": data * (1 - available),
-                   **{delay: data * available * chance for delay, chance in late.items()}}
+        late["lost"] = net.delta ** len(in_time)
+        chances = {
+            "idle": 1 - data,
+            "alone": data * (1 - available),
+            **{delay: data * available * chance for delay, chance in late.items()},
+        }
         return [(outcome, chance) for outcome, chance in chances.items() if chance > 0]
 
     total = np.zeros(rounds + 1)
@@ -92,8 +100,16 @@ HISTORIES = {
 def test_sum_over_all_histories(name):
     # three parameters, two at a time: portions wrap around, and those of neighbouring rounds overlap
     roots = np.random.default_rng(5).normal(size=(2, 3, 3)) / 3
-    weights = [0.9, 0.5, 0.3][:HISTORIES[name]["limit"] + 1]
-    net = SmallNetwork(roots @ roots.transpose(0, 2, 1), [0.5, 0.1], step=0.4, portion=2, delta=0.4,
-                       availability=[0.6, 0.8], weights=weights, **HISTORIES[name])
+    weights = [0.9, 0.5, 0.3][: HISTORIES[name]["limit"] + 1]
+    net = SmallNetwork(
+        roots @ roots.transpose(0, 2, 1),
+        [0.5, 0.1],
+        step=0.4,
+        portion=2,
+        delta=0.4,
+        availability=[0.6, 0.8],
+        weights=weights,
+        **HISTORIES[name],
+    )
     start = [1.0, -0.5, 2.0]
     assert transient(net, start, 3) == pytest.approx(deviation_over_all_histories(net, start, 3), rel=1e-12)

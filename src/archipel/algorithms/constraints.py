@@ -226,9 +226,7 @@ def check_satisfiable(constraint: Constraint, region: Any) -> None:
     least = bounds(constraint, region).low
     if least > 1e-12:
         budget = float(constraint.limits.budget)
-        raise BadInput(
-            "constraint.budget", budget, f"at least {budget + least:.6g}: no point of the region needs less"
-        )
+        raise BadInput("constraint.budget", budget, f"at least {budget + least:.6g}: no point of the region needs less")
 
 
 def check_satisfiable_together(constraints: Sequence[Constraint], region: Any) -> None:

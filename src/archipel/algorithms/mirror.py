@@ -236,9 +236,7 @@ def from_dual(out: Any, theta: Any, settings: Any) -> None:
 standard = MirrorMap(mirror_step, divergence, to_dual, from_dual)
 
 
-def own(
-    to_dual: Callable[..., None], from_dual: Callable[..., None], divergence: Callable[..., Any]
-) -> MirrorMap:
+def own(to_dual: Callable[..., None], from_dual: Callable[..., None], divergence: Callable[..., Any]) -> MirrorMap:
     """A map of your own: its two gradients and its divergence, as node functions; the step follows.
 
     `from_dual` has to end in the region, by the map's own projection: argmin over X of R(x) - <theta, x>.
@@ -314,4 +312,3 @@ def noisy_length(gradient: float, noise: float, size: int, kind: str, settings: 
         below = np.array([math.erf(u / math.sqrt(2)) for u in grid]) ** size
         square = noise**2 * np.trapezoid(2 * grid * (1 - below), grid)
     return math.sqrt((gradient**2 + float(square)) * float(settings.radius))
-

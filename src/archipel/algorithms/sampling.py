@@ -102,9 +102,7 @@ def p2_terms(weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int
         cost = 2 * np.log(weight) + 2 * np.log(noise) + np.log(tradeoff)
     nothing = np.flatnonzero(np.isneginf(spread) & np.isneginf(cost))
     if len(nothing):
-        raise BadInput(
-            f"sampling.gradient[{nothing[0]}]", 0.0, "a number above 0, as its noise counts nothing"
-        )
+        raise BadInput(f"sampling.gradient[{nothing[0]}]", 0.0, "a number above 0, as its noise counts nothing")
     return spread, cost
 
 

@@ -88,7 +88,7 @@ class Field(NamedTuple):
 
     dtype: Any  # little-endian
     shape: tuple[int, ...]
-    count: int
+    numbers: int
     begin: int
     end: int
     below: int  # an offset into the model must be below this; 0: no offset
@@ -174,7 +174,7 @@ class Vocabulary:
     def check(self, word: Word, data: bytes) -> None:
         """Refuse numbers that are not finite, and offsets beyond the model."""
         for field in word.fields:
-            flat = np.frombuffer(data, field.dtype, field.count, HEADER.size + field.begin)
+            flat = np.frombuffer(data, field.dtype, field.numbers, HEADER.size + field.begin)
             if field.dtype.kind == "f" and not finite(flat):
                 raise Refused("NaN or infinity")
             if field.below and not all(0 <= offset < field.below for offset in flat.tolist()):
@@ -188,7 +188,7 @@ class Vocabulary:
 
 def view(field: Field, body: bytes) -> Any:
     """An array of a word, in this machine's order of bytes."""
-    flat = np.frombuffer(body, field.dtype, field.count, field.begin)
+    flat = np.frombuffer(body, field.dtype, field.numbers, field.begin)
     if len(field.shape) != 1:
         flat = flat.reshape(field.shape)
     return flat if LITTLE else flat.astype(field.dtype.newbyteorder("="))

@@ -58,9 +58,7 @@ def load() -> Air:
     return Air(np.concatenate([measured, derived], 1), columns + DERIVED, hour, station, names)
 
 
-def samples(
-    air: Air, target: str = "PM2.5", columns: Sequence[str] = (), ahead: int = 0
-) -> tuple[Shards, Any]:
+def samples(air: Air, target: str = "PM2.5", columns: Sequence[str] = (), ahead: int = 0) -> tuple[Shards, Any]:
     """Each station's inputs and target, and the hour of each sample's inputs.
 
     With `ahead`, the target is measured that many hours after the inputs, and the inputs may have the
@@ -116,15 +114,11 @@ def window(
         thin = int(np.argmin(part.sizes))
         if part.sizes[thin] < max(least * hours, 1):
             found = f"{start} ({part.names[thin]} has {part.sizes[thin]} of {hours} hours to {what})"
-            raise BadInput(
-                "problem.start", found, "an hour after which every station has enough; see starts()"
-            )
+            raise BadInput("problem.start", found, "an hour after which every station has enough; see starts()")
     return standardised(train, test)
 
 
-def starts(
-    air: Air, train_hours: int = FORTNIGHT, test_hours: int = MONTH, ahead: int = 0, least: float = 0.5
-) -> Any:
+def starts(air: Air, train_hours: int = FORTNIGHT, test_hours: int = MONTH, ahead: int = 0, least: float = 0.5) -> Any:
     """The midnights at which `window` can begin: every station has enough hours in both its parts."""
     shards, hour = samples(air, ahead=ahead)
     days = np.arange(0, air.hour.max() + 2 - train_hours - test_hours, 24)

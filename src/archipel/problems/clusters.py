@@ -126,8 +126,6 @@ def _check(tasks: Sequence[Task], cluster: Any, samples: tuple[int, int], labels
         raise BadInput("problem.clusters", cluster, f"a cluster from 0 to {len(tasks) - 1} for each client")
     if len(np.unique(cluster)) != len(tasks):
         empty = sorted(set(range(len(tasks))) - set(cluster.tolist()))[0]
-        raise BadInput(
-            "problem.clusters", cluster, f"at least one client in each cluster, and {empty} has none"
-        )
+        raise BadInput("problem.clusters", cluster, f"at least one client in each cluster, and {empty} has none")
     if not 1 <= samples[0] <= samples[1]:
         raise BadInput("problem.samples", samples, "a least and a largest number of samples, from 1 up")

@@ -67,9 +67,7 @@ def calcofi(archive: Path, out: IO[bytes]) -> None:
                 where = [float(cast["Lat_Dec"]), float(cast["Lon_Dec"])]
                 when = [int(cast["Year"]), int(cast["Quarter"])]
                 numbers = [float(row[column]) for column in WATER]
-                bottles.append(
-                    (int(row["Cst_Cnt"]), numbers[0], known.index(cast["Sta_ID"]), *when, *where, numbers)
-                )
+                bottles.append((int(row["Cst_Cnt"]), numbers[0], known.index(cast["Sta_ID"]), *when, *where, numbers))
     if not bottles:
         right = "an archive with ..._Cast.csv and ..._Bottle.csv, with casts from 2003 to 2020"
         raise BadInput("datasets.calcofi", archive.name, right)

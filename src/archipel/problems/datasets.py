@@ -113,9 +113,7 @@ def locate(data: DataSet, file: File) -> Path | None:
 
 def archive_of(data: DataSet) -> Path | None:
     """The owner's archive, if the user has put it into a data folder."""
-    found = (
-        path for top in data_folders() for pattern in data.archives for path in sorted(top.glob(pattern))
-    )
+    found = (path for top in data_folders() for pattern in data.archives for path in sorted(top.glob(pattern)))
     return next(found, None)
 
 
@@ -146,9 +144,7 @@ def converted(data: DataSet, file: File) -> Path:
     except BadInput:
         raise
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-        raise BadInput(
-            f"datasets.{data.name}", f"{archive.name}: {error}", "the owner's archive, whole"
-        ) from None
+        raise BadInput(f"datasets.{data.name}", f"{archive.name}: {error}", "the owner's archive, whole") from None
     return target
 
 
@@ -230,9 +226,7 @@ EMNIST_KINDS = {
 
 def emnist(kind: str, what: str) -> DataSet:
     """One of EMNIST's sets: all lie in one archive of 560 MB."""
-    names = [
-        f"emnist-{kind}-{s}-{a}-ubyte.gz" for s in ("train", "test") for a in ("images-idx3", "labels-idx1")
-    ]
+    names = [f"emnist-{kind}-{s}-{a}-ubyte.gz" for s in ("train", "test") for a in ("images-idx3", "labels-idx1")]
     return DataSet(
         f"emnist-{kind}",
         f"EMNIST {kind}: {what}, 28 x 28",
@@ -291,18 +285,10 @@ DATASETS: dict[str, DataSet] = listed(
             tuple(
                 File(name, FASHION + name, f"sha256:{digest}")
                 for name, digest in {
-                    "train-images-idx3-ubyte.gz": (
-                        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
-                    ),
-                    "train-labels-idx1-ubyte.gz": (
-                        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
-                    ),
-                    "t10k-images-idx3-ubyte.gz": (
-                        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
-                    ),
-                    "t10k-labels-idx1-ubyte.gz": (
-                        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
-                    ),
+                    "train-images-idx3-ubyte.gz": ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+                    "train-labels-idx1-ubyte.gz": ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+                    "t10k-images-idx3-ubyte.gz": ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+                    "t10k-labels-idx1-ubyte.gz": ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
                 }.items()
             ),
             folders=("fashion-mnist", "FashionMNIST/raw"),  # their names are those of MNIST's own files

@@ -29,9 +29,7 @@ class Client(NamedTuple):
     columns: tuple[str, ...]  # of x, where they have names
 
 
-def read(
-    data: str | Path, target: str = "y", columns: Sequence[str] = (), base: str | Path | None = None
-) -> Shards:
+def read(data: str | Path, target: str = "y", columns: Sequence[str] = (), base: str | Path | None = None) -> Shards:
     """All clients of a folder or a pattern, sorted by name; with `columns`, only these inputs.
 
     A relative path is meant from `base`, the folder of the description.
@@ -107,18 +105,14 @@ def read_npz(path: Path, target: str, columns: tuple[str, ...]) -> Client:
     arrays = arrays_in(path, KEY)
     for name in ("x", target):
         if name not in arrays:
-            raise BadInput(
-                KEY, f"{path.name} with {', '.join(arrays) or 'nothing'}", f'an array "{name}" in it'
-            )
+            raise BadInput(KEY, f"{path.name} with {', '.join(arrays) or 'nothing'}", f'an array "{name}" in it')
         if arrays[name].dtype.kind not in "fiub":
             raise BadInput(KEY, f"{path.name}, {name} of {arrays[name].dtype}", "numbers")
     x, y = arrays["x"].astype(np.float64), arrays[target].astype(np.float64)
     x = x[:, None] if x.ndim == 1 else x
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
-        raise BadInput(
-            KEY, f"{path.name}, x {x.shape} and {target} {y.shape}", "one row of x for each target"
-        )
+        raise BadInput(KEY, f"{path.name}, x {x.shape} and {target} {y.shape}", "one row of x for each target")
     for name, array in (("x", x), (target, y)):
         if not np.isfinite(array).all():
             row = int(np.argwhere(~np.isfinite(array))[0][0])
@@ -149,9 +143,7 @@ def read_parquet(path: Path, target: str, columns: tuple[str, ...]) -> Client:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise Missing(
-            f"{path.name} is a parquet file, and reading it needs pyarrow: pip install pyarrow."
-        ) from None
+        raise Missing(f"{path.name} is a parquet file, and reading it needs pyarrow: pip install pyarrow.") from None
     try:
         table = parquet.read_table(path)
     except (OSError, ArrowException):
@@ -162,9 +154,7 @@ def read_parquet(path: Path, target: str, columns: tuple[str, ...]) -> Client:
     for place in places:
         values = table.column(place).to_numpy()
         if values.dtype.kind not in "fiub":
-            raise BadInput(
-                KEY, f"{path.name}, column {header[place]} of {values.dtype}", "numbers, none missing"
-            )
+            raise BadInput(KEY, f"{path.name}, column {header[place]} of {values.dtype}", "numbers, none missing")
         arrays.append(values.astype(np.float64))
         if not np.isfinite(arrays[-1]).all():
             row = int(np.flatnonzero(~np.isfinite(arrays[-1]))[0])
@@ -187,17 +177,13 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, [cell.strip() for cell in row]
 
 
-def _chosen(
-    path: Path, header: list[str], target: str, columns: tuple[str, ...]
-) -> tuple[tuple[str, ...], list[int]]:
+def _chosen(path: Path, header: list[str], target: str, columns: tuple[str, ...]) -> tuple[tuple[str, ...], list[int]]:
     """The inputs, and where they and (last) the target stand."""
     if not header:
         raise BadInput(KEY, path.name, "a header and at least one sample")
     for place, name in enumerate(header):
         if not name or name in header[:place]:
-            raise BadInput(
-                KEY, f"{path.name}, column {place + 1}: {name!r}", "a name of its own for each column"
-            )
+            raise BadInput(KEY, f"{path.name}, column {place + 1}: {name!r}", "a name of its own for each column")
     if target not in header:
         raise BadInput("problem.target", target, f"a column of {path.name}, {did_you_mean(target, header)}")
     if target in columns:

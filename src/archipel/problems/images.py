@@ -82,9 +82,7 @@ def mnist() -> Loaded:
     """MNIST as Keras ships it: x_train, y_train, x_test, y_test in one file."""
     path = find("mnist")
     arrays = arrays_in(path, "datasets.mnist")
-    return Loaded(
-        *(_part(arrays, path, "mnist", f"x_{s}", f"y_{s}", tuple(digits)) for s in ("train", "test"))
-    )
+    return Loaded(*(_part(arrays, path, "mnist", f"x_{s}", f"y_{s}", tuple(digits)) for s in ("train", "test")))
 
 
 def organamnist() -> Loaded:
@@ -92,8 +90,7 @@ def organamnist() -> Loaded:
     path = find("organamnist")
     arrays = arrays_in(path, "datasets.organamnist")
     train, test, validation = (
-        _part(arrays, path, "organamnist", f"{s}_images", f"{s}_labels", ORGANS)
-        for s in ("train", "test", "val")
+        _part(arrays, path, "organamnist", f"{s}_images", f"{s}_labels", ORGANS) for s in ("train", "test", "val")
     )
     return Loaded(train, test, validation)
 
@@ -164,9 +161,7 @@ def _idx_part(name: str, prefix: str, names: tuple[str, ...]) -> Pooled:
     return _checked(images, labels, files[0].name, key, names)
 
 
-def _part(
-    arrays: dict[str, Any], path: Path, name: str, images: str, labels: str, names: tuple[str, ...]
-) -> Pooled:
+def _part(arrays: dict[str, Any], path: Path, name: str, images: str, labels: str, names: tuple[str, ...]) -> Pooled:
     key = f"datasets.{name}"
     for wanted in (images, labels):
         if wanted not in arrays:

@@ -40,16 +40,8 @@ class Shards:
         x, y, starts = self.x, self.y, self.starts
         if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
             raise BadInput("shards.x", f"{x.shape} with y {y.shape}", "one row of x for each y")
-        if (
-            starts.ndim != 1
-            or len(starts) < 2
-            or starts[0] != 0
-            or starts[-1] != len(y)
-            or np.any(np.diff(starts) < 0)
-        ):
-            raise BadInput(
-                "shards.starts", starts, f"numbers that grow from 0 to the number of samples, {len(y)}"
-            )
+        if starts.ndim != 1 or len(starts) < 2 or starts[0] != 0 or starts[-1] != len(y) or np.any(np.diff(starts) < 0):
+            raise BadInput("shards.starts", starts, f"numbers that grow from 0 to the number of samples, {len(y)}")
         if len(self.names) != self.clients or len(set(self.names)) != self.clients:
             raise BadInput("shards.names", self.names, f"{self.clients} different names, one for each client")
         if self.columns and len(self.columns) != x.shape[1]:
@@ -90,9 +82,7 @@ class Shards:
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows, np.int64)
         if np.any(np.diff(rows) <= 0):
             raise BadInput("rows", rows, "row numbers in increasing order")
-        return Shards(
-            self.x[rows], self.y[rows], np.searchsorted(rows, self.starts), self.names, self.columns
-        )
+        return Shards(self.x[rows], self.y[rows], np.searchsorted(rows, self.starts), self.names, self.columns)
 
     def astype(self, dtype: Any) -> "Shards":
         """The same data in another precision."""
@@ -103,9 +93,7 @@ class Shards:
         return Shards(inputs.apply(self.x), target.apply(self.y), self.starts, self.names, self.columns)
 
 
-def gather(
-    x: Any, y: Any, members: Sequence[Any], names: Iterable[str] = (), columns: Iterable[str] = ()
-) -> Shards:
+def gather(x: Any, y: Any, members: Sequence[Any], names: Iterable[str] = (), columns: Iterable[str] = ()) -> Shards:
     """Pooled samples, dealt to clients: client k has the samples members[k]."""
     order = np.concatenate([np.asarray(m, np.int64) for m in members])
     starts = np.cumsum([0] + [len(m) for m in members])
@@ -167,9 +155,7 @@ def _split(shards: Shards, fraction: float, choose: Any) -> tuple[Shards, Shards
         if count > 0:
             held[shards.starts[k] + choose(int(size), count, k)] = True
     if not held.any():
-        raise BadInput(
-            "problem.test", fraction, "a fraction that holds out at least one sample of one client"
-        )
+        raise BadInput("problem.test", fraction, "a fraction that holds out at least one sample of one client")
     return shards.keep(~held), shards.keep(held)
 
 

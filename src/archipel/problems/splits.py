@@ -83,9 +83,7 @@ def dirichlet(labels: Any, clients: int, seed: int, alpha: float = 0.5) -> Membe
     return _nobody_empty([np.sort(np.concatenate(parts)) for parts in members])
 
 
-def unbalanced(
-    labels: Any, clients: int, seed: int, fewest: int = 1, most: int = 6, power: float = 1.0
-) -> Members:
+def unbalanced(labels: Any, clients: int, seed: int, fewest: int = 1, most: int = 6, power: float = 1.0) -> Members:
     """Power-law sizes and a few labels each, as in "[10]" of the PLDP-FL paper (Luo et al., INFOCOM 2022).
 
     A client has from `fewest` to `most` labels. Each label is shared out among those who have it, in
@@ -117,9 +115,7 @@ def by_column(values: Any) -> tuple[Members, tuple[str, ...]]:
     return _by_label(which), tuple(str(name) for name in names)
 
 
-def whole_groups(
-    groups: Any, clients: int, seed: int, weights: Sequence[float] = (1.0,), near: Any = None
-) -> Members:
+def whole_groups(groups: Any, clients: int, seed: int, weights: Sequence[float] = (1.0,), near: Any = None) -> Members:
     """Groups of samples (a cast, a day, a person) are dealt whole, in numbers in proportion to the weights.
 
     Client k has weight weights[k mod their number]. With `near`, one value for each sample, groups are dealt
@@ -178,9 +174,7 @@ def apportion(total: int, weights: Any, least: int = 0) -> Any:
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
         raise BadInput("problem.weights", weights, "weights that are not negative, and not all zero")
     if total < least * len(weights):
-        raise BadInput(
-            "problem.clients", len(weights), f"at most {total // max(least, 1)}: there is no more data"
-        )
+        raise BadInput("problem.clients", len(weights), f"at most {total // max(least, 1)}: there is no more data")
     free = np.ones(len(weights), bool)
     while True:  # those whose share is too small get the least, the others share the rest
         rest = total - least * int(np.sum(~free))
@@ -219,9 +213,7 @@ def _labels(labels: Any, clients: int) -> Any:
     """Labels are a few whole numbers; a real target has none."""
     labels = np.asarray(labels)
     if labels.ndim != 1 or (labels.dtype.kind == "f" and np.any(labels != np.round(labels))):
-        raise BadInput(
-            "problem.split", "by label", "a target of whole numbers; others split by iid, uneven, groups"
-        )
+        raise BadInput("problem.split", "by label", "a target of whole numbers; others split by iid, uneven, groups")
     _enough(len(labels), clients)
     return labels
 

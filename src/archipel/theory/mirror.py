@@ -148,12 +148,12 @@ def regret_4_1_second_other(rounds: Any, epsilon: float) -> Any:
 
 def mixing_5_22(clients: int, connected_within: int) -> float:
     """lambda = (1 - V^(-V B))^(1/B), (5.22). For V = 10, B = 1 it is 1 - 1e-10: a bound times 1e10."""
-    return math.exp(math.log1p(-float(clients) ** (-clients * connected_within)) / connected_within)
+    return math.exp(math.log1p(-(float(clients) ** (-clients * connected_within))) / connected_within)
 
 
 def gap_5_22(clients: int, connected_within: int) -> float:
     """1 - lambda, exact where lambda itself rounds to one."""
-    return -math.expm1(math.log1p(-float(clients) ** (-clients * connected_within)) / connected_within)
+    return -math.expm1(math.log1p(-(float(clients) ** (-clients * connected_within))) / connected_within)
 
 
 def spread_5_23(first_step: float, lipschitz: float, clients: int, gap: float, constant: float = 1.0) -> float:

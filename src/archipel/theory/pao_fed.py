@@ -32,6 +32,7 @@ MOST_NUMBERS = 2**23  # of second moments kept at once; the solver keeps twenty 
 
 # ---- steps ----------------------------------------------------------------------------------------
 
+
 def correlation(features: Array) -> Array:
     """R_k = E[z z^T] of one client, from its samples of z, one a row (Assumption 1)."""
     features = np.asarray(features, float)
@@ -83,12 +84,17 @@ def step_bounds(shards: Iterable[Array]) -> dict[str, float]:
         norm = max(norm, float((np.asarray(features, float) ** 2).sum(axis=1).max()))
     if eigenvalue <= 0:
         raise BadInput("features", eigenvalue, "at least one client with a sample that is not zero")
-    return {"largest_eigenvalue": eigenvalue, "largest_norm_squared": norm,
-            "mean": mean_step_bound(eigenvalue), "mean_square": mean_square_step_bound(eigenvalue),
-            "protective": protective_step_bound(eigenvalue, norm)}
+    return {
+        "largest_eigenvalue": eigenvalue,
+        "largest_norm_squared": norm,
+        "mean": mean_step_bound(eigenvalue),
+        "mean_square": mean_square_step_bound(eigenvalue),
+        "protective": protective_step_bound(eigenvalue, norm),
+    }
 
 
 # ---- the network ----------------------------------------------------------------------------------
+
 
 def one_each(name: str, value: Array, clients: int) -> Array:
     numbers = np.asarray(value, float)
@@ -139,10 +145,17 @@ class SmallNetwork:
         fourth = self.fourth
         if fourth is None:
             fourth = np.array([gaussian_fourth_moment(matrix) for matrix in matrices])
-        per_client = {name: one_each(name, getattr(self, name), clients)
-                      for name in ("noise_variances", "availability", "arrival")}
-        found = {"correlations": matrices, "limit": limit, "weights": weights[:limit + 1],
-                 "fourth": np.asarray(fourth, float), **per_client}
+        per_client = {
+            name: one_each(name, getattr(self, name), clients)
+            for name in ("noise_variances", "availability", "arrival")
+        }
+        found = {
+            "correlations": matrices,
+            "limit": limit,
+            "weights": weights[: limit + 1],
+            "fourth": np.asarray(fourth, float),
+            **per_client,
+        }
         for name, value in found.items():
             object.__setattr__(self, name, value)
         self._check(clients, size)
@@ -184,6 +197,7 @@ class SmallNetwork:
 
 # ---- places in the extended error vector, (16), led by a constant 1 that carries the probabilities
 
+
 def at_server(net: SmallNetwork) -> Array:
     return 1 + np.arange(net.size)
 
@@ -210,6 +224,7 @@ def at_next_server(net: SmallNetwork) -> Array:
 
 
 # ---- one round of second moments ------------------------------------------------------------------
+
 
 def gather(moments: Array, index: Array) -> Array:
     """The second moments of x[index] from those of x."""
@@ -284,7 +299,7 @@ def hear(moments: Array, net: SmallNetwork, age: int, moment: int) -> Array:
         rows = merge_rows(net, who, age, moment % net.period)
         flew = sets[(sets & arrived) == arrived]
         left = flew ^ arrived
-        chance = (1 - net.delta)**len(who) * net.delta**np.bitwise_count(left)
+        chance = (1 - net.delta) ** len(who) * net.delta ** np.bitwise_count(left)
         part = rows @ moments[flew] * chance.reshape((-1,) + (1,) * (moments.ndim - 1))
         crossed[left] += part
         square[left] += part @ rows.T
@@ -305,7 +320,7 @@ def advance(moments: Array, net: SmallNetwork, moment: int) -> Array:
             moments = moments.sum(axis=limit - 1)  # what has not arrived by now is discarded
     for client in clients:
         moments = act(moments, net, client, moment)
-    moments = moments.reshape((2**net.clients,) + moments.shape[net.clients:])
+    moments = moments.reshape((2**net.clients,) + moments.shape[net.clients :])
     moments = hear(moments, net, 0, moment)
     if limit == 0:
         moments = moments.sum(axis=0)
@@ -316,15 +331,19 @@ def advance(moments: Array, net: SmallNetwork, moment: int) -> Array:
 
 # ---- what one asks --------------------------------------------------------------------------------
 
+
 def initial(net: SmallNetwork, error: Array) -> Array:
     """Nothing in flight, server and clients all at `error` = w* - w_0."""
     states = (2**net.clients,) * net.limit
-    if prod(states) * (length(net) + net.size)**2 > MOST_NUMBERS:
-        raise BadInput("correlations", f"{net.clients} clients, size {net.size}, limit {net.limit}",
-                       "a smaller network: this one has too many cases to sum")
+    if prod(states) * (length(net) + net.size) ** 2 > MOST_NUMBERS:
+        raise BadInput(
+            "correlations",
+            f"{net.clients} clients, size {net.size}, limit {net.limit}",
+            "a smaller network: this one has too many cases to sum",
+        )
     vector = np.zeros(length(net))
     vector[0] = 1
-    vector[1:1 + (1 + net.clients) * net.size] = np.tile(np.asarray(error, float), 1 + net.clients)
+    vector[1 : 1 + (1 + net.clients) * net.size] = np.tile(np.asarray(error, float), 1 + net.clients)
     moments = np.zeros(states + (length(net),) * 2)
     moments[(0,) * net.limit] = np.outer(vector, vector)
     return moments
@@ -354,6 +373,7 @@ def fixed_point(advanced: Callable[[Array], Array], start: Array, step: float) -
 
 def steady_cycle(net: SmallNetwork) -> Array:
     """The steady mean-square deviation of the server's model before each round of a cycle of portions."""
+
     def cycle(moments: Array) -> Array:
         for moment in range(net.period):
             moments = advance(moments, net, moment)

@@ -29,7 +29,7 @@ def blocks(net: SmallNetwork) -> int:
 
 def block(moments: Array, net: SmallNetwork, row: int, column: int) -> Array:
     size = net.size
-    return moments[row * size:(row + 1) * size, column * size:(column + 1) * size]
+    return moments[row * size : (row + 1) * size, column * size : (column + 1) * size]
 
 
 def together(net: SmallNetwork) -> Array:
@@ -51,9 +51,13 @@ def received(moments: Array, net: SmallNetwork) -> Array:
     after = mean @ moments @ mean.T
     for client, chance in enumerate(taking_part):
         k = 1 + client
-        apart = (block(moments, net, 0, 0) + block(moments, net, k, k)
-                 - block(moments, net, 0, k) - block(moments, net, k, 0))
-        block(after, net, k, k)[...] += (chance * together(net) - (chance * density)**2) * apart
+        apart = (
+            block(moments, net, 0, 0)
+            + block(moments, net, k, k)
+            - block(moments, net, 0, k)
+            - block(moments, net, k, 0)
+        )
+        block(after, net, k, k)[...] += (chance * together(net) - (chance * density) ** 2) * apart
     return after
 
 
@@ -94,12 +98,16 @@ def merged(moments: Array, net: SmallNetwork) -> Array:
     for age in range(net.limit + 1):
         first = 1 + age * net.clients
         share, square = shares(net, age)
-        mean[0, first:first + net.clients] += density * share
+        mean[0, first : first + net.clients] += density * share
         mean[0, 0] -= density * share.sum()
         for i, j in product(range(net.clients), repeat=2):
             a, b = first + i, first + j
-            apart = (block(moments, net, a, b) - block(moments, net, a, 0)
-                     - block(moments, net, 0, b) + block(moments, net, 0, 0))
+            apart = (
+                block(moments, net, a, b)
+                - block(moments, net, a, 0)
+                - block(moments, net, 0, b)
+                + block(moments, net, 0, 0)
+            )
             selected = both if i == j else density**2
             fluctuation += (square[i, j] * selected - share[i] * share[j] * density**2) * apart
     mean = np.kron(mean, np.eye(size))

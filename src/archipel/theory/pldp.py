@@ -60,12 +60,7 @@ def convergence_bound(chance: Any, weight: Any, gradient: Any, noise: Any, cours
     start = 2 * course.gap / (course.step * course.local_steps * course.draws * course.rounds)
     square = (course.step * course.smoothness * (course.local_steps - 1)) ** 2
     drift = square * len(np.asarray(gradient)) * float(np.sum(np.square(gradient)))
-    return (
-        start
-        + drift
-        + sampling_term(chance, weight, gradient, course)
-        + privacy_term(chance, weight, noise, course)
-    )
+    return start + drift + sampling_term(chance, weight, gradient, course) + privacy_term(chance, weight, noise, course)
 
 
 def matching_tradeoff(course: Course) -> float:

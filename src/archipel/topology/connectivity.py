@@ -122,9 +122,7 @@ def algebraic_connectivity(links: Links) -> float:
     from scipy.sparse.linalg import eigsh
 
     unit = csr_matrix((np.ones(len(links.senders)), links.senders, links.starts), (nodes, nodes))
-    start = np.random.default_rng(0).standard_normal(
-        nodes
-    )  # else the solver draws its own, differently each time
+    start = np.random.default_rng(0).standard_normal(nodes)  # else the solver draws its own, differently each time
     lowest = eigsh(
         (diags(links.degree.astype(float)) - unit).tocsc(),
         2,

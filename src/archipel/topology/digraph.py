@@ -67,13 +67,9 @@ class Digraph:
             if getattr(self, key) not in words:
                 raise BadInput(f"topology.{key}", getattr(self, key), did_you_mean(getattr(self, key), words))
         if self._thins() and self.phases == 1:
-            raise BadInput(
-                "topology.phases", self.phases, "at least 2, the rounds after which fading repeats itself"
-            )
+            raise BadInput("topology.phases", self.phases, "at least 2, the rounds after which fading repeats itself")
         if self.phases > 1 and not (self._thins() or self.edges or self.shape == "random"):
-            raise BadInput(
-                "topology.phases", self.phases, f'1: a "{self.shape}" changes only with fade or opt_out'
-            )
+            raise BadInput("topology.phases", self.phases, f'1: a "{self.shape}" changes only with fade or opt_out')
 
     def _drawn(self, clients: int, seed: int, phase: int) -> Links:
         makers: dict[str, Callable[[], Any]] = {
@@ -93,16 +89,12 @@ class Digraph:
     def _shared(self, links: Links, chances: Any) -> Links:
         """Weights that sum to one, at the end that the user wants."""
         turned = links if self.sums_to_one == "sender" else connectivity.reverse(links)
-        turned = (
-            weights.even_shares(turned) if self.shares == "even" else weights.uneven_shares(turned, chances)
-        )
+        turned = weights.even_shares(turned) if self.shares == "even" else weights.uneven_shares(turned, chances)
         return turned if self.sums_to_one == "sender" else connectivity.reverse(turned)
 
     def _thinned(self, base: list[Links], seed: int) -> list[Links]:
         if self.phases % len(base):
-            raise BadInput(
-                "topology.phases", self.phases, f"a multiple of {len(base)}, the phases in {self.edges}"
-            )
+            raise BadInput("topology.phases", self.phases, f"a multiple of {len(base)}, the phases in {self.edges}")
         keeps = weights.sender_keeps if self.sums_to_one == "sender" else weights.receiver_keeps
         thin = []
         for phase in range(self.phases):
@@ -120,9 +112,7 @@ class Digraph:
         count = int(phase.max(initial=0)) + 1
         if self.phases not in (1, count) and not self._thins():
             raise BadInput("topology.phases", self.phases, f"{count}, as in {self.edges}, or 1")
-        files.refuse_repeats(
-            table, (phase * clients + source) * clients + target, "each link once in a phase"
-        )
+        files.refuse_repeats(table, (phase * clients + source) * clients + target, "each link once in a phase")
         named = names or names_of(known)
         if "weight" not in table.columns:
             own_rows = np.flatnonzero(source == target)
@@ -132,13 +122,9 @@ class Digraph:
             return [self._shared(links, np.ones(len(links.senders) + clients)) for links in even], named
         weight = files.reals(table, "weight")
         rows = [phase == p for p in range(count)]
-        return [
-            self._weighted(clients, source[r], target[r], weight[r], p, named) for p, r in enumerate(rows)
-        ], named
+        return [self._weighted(clients, source[r], target[r], weight[r], p, named) for p, r in enumerate(rows)], named
 
-    def _weighted(
-        self, clients: int, source: Any, target: Any, weight: Any, phase: int, names: Names
-    ) -> Links:
+    def _weighted(self, clients: int, source: Any, target: Any, weight: Any, phase: int, names: Names) -> Links:
         """The user's own weights: refuse a sum that is not one, so that nothing is lost and nothing made."""
         end = source if self.sums_to_one == "sender" else target
         total = np.bincount(end, weight, minlength=clients)
@@ -146,9 +132,7 @@ class Digraph:
         wrong = np.flatnonzero(~silent & (np.abs(total - 1) > 1e-9))
         if len(wrong):
             who = name_of(int(wrong[0]), names)
-            right = (
-                f"weights that sum to one for each {self.sums_to_one}, own share (a row {who},{who}) included"
-            )
+            right = f"weights that sum to one for each {self.sums_to_one}, own share (a row {who},{who}) included"
             raise BadInput(
                 "topology.edges",
                 self.edges,
@@ -167,12 +151,8 @@ class Digraph:
             first, here, there = failed[0], name_of(failed[1], names), name_of(failed[2], names)
             last = first + self.window - 1
             right = f"rounds within which everyone reaches everyone; in rounds {first} to {last} "
-            raise BadInput(
-                "topology.window", self.window, right + f"nothing gets from client {here} to client {there}"
-            )
+            raise BadInput("topology.window", self.window, right + f"nothing gets from client {here} to client {there}")
         changes = len(sequence) > 1 and any((links.own == 0).any() for links in sequence)
         if len(sequence[0].own) > 1 and (changes or connectivity.period(sequence[0]) > 1):
-            right = (
-                "an own share above zero for every client, else weights go round for ever and nothing settles"
-            )
+            right = "an own share above zero for every client, else weights go round for ever and nothing settles"
             raise BadInput("topology.edges", self.edges, right)

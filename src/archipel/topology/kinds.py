@@ -26,9 +26,7 @@ class Graph:
 
     clients: int
     across: tuple[Links, ...] = ()  # among peers, or among servers; one a phase, used in turn
-    server: Any = field(
-        default_factory=lambda: np.empty(0, np.int64)
-    )  # of each client; empty without servers
+    server: Any = field(default_factory=lambda: np.empty(0, np.int64))  # of each client; empty without servers
     cluster: Any = field(default_factory=lambda: np.empty(0, np.int64))  # of each client
     servers: int = 0
     clusters: int = 1  # 0: they are to be discovered
@@ -187,9 +185,7 @@ class Servers:
             right = f"{clients / self.servers:g}, or 0, for {clients} clients at {self.servers} servers"
             raise BadInput("topology.clients_per_server", self.clients_per_server, right)
         if clients < self.servers:
-            raise BadInput(
-                "topology.servers", self.servers, f"at most as many servers as clients ({clients})"
-            )
+            raise BadInput("topology.servers", self.servers, f"at most as many servers as clients ({clients})")
         return np.arange(clients) * self.servers // clients
 
 
@@ -224,9 +220,7 @@ def _undirected(shape: str, nodes: int, mean_degree: float, seed: int, force: bo
 def _edge_count(nodes: int, mean_degree: float, force: bool) -> int:
     """round(n * mean / 2) edges; a graph in one piece has at least n - 1."""
     if not (math.isfinite(mean_degree) and 0 <= mean_degree <= nodes - 1):
-        raise BadInput(
-            "topology.mean_degree", mean_degree, f"a number from 0 to {nodes - 1}, for {nodes} nodes"
-        )
+        raise BadInput("topology.mean_degree", mean_degree, f"a number from 0 to {nodes - 1}, for {nodes} nodes")
     edges = round(nodes * mean_degree / 2)
     if edges < nodes - 1 and not force:
         right = f"at least {2 * (nodes - 1) / nodes:.4g} to join {nodes} nodes in one piece, or force = true"
@@ -260,9 +254,7 @@ def _count(clusters: int | str) -> int:
     return 0 if isinstance(clusters, str) else clusters
 
 
-def _clusters(
-    count: int | str, path: str, clients: int, seed: int, names: Names
-) -> tuple[Any, tuple[str, ...], Names]:
+def _clusters(count: int | str, path: str, clients: int, seed: int, names: Names) -> tuple[Any, tuple[str, ...], Names]:
     """The cluster of each client, from a user's file or dealt; the clusters' names; the clients' names."""
     if isinstance(count, str):
         if count != DISCOVER:

@@ -44,9 +44,7 @@ def from_pairs(nodes: int, receivers: Any, senders: Any, weights: Any = 1.0, own
 
 def both_ways(nodes: int, pairs: Any) -> Links:
     """Links of an undirected graph, each pair (an edge) given once; every weight is 1."""
-    return from_pairs(
-        nodes, np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
-    )
+    return from_pairs(nodes, np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]]))
 
 
 def matrix(links: Links) -> Any:
