@@ -10,10 +10,12 @@ import pytest
 from harness import simulated
 from test_replay import TABLE
 
+from archipel import PaoFed, Synthetic
 from archipel.deploy.chaos import Chaos
 from archipel.deploy.store import Halted
 from archipel.deploy.up import Fleet
 from archipel.federation import Federation
+from archipel.privacy.journal import FileJournal
 
 pytest.importorskip("zenoh")
 
@@ -66,6 +68,37 @@ def chaotic(name, tmp_path, faults, pace, **changes):
 def test_fifty_faults(tmp_path):
     """kill -9, pauses and cut links: no update is lost or counted twice, so the model is the simulation's."""
     chaotic("pao-fed-c2", tmp_path, 50, 0.1, rounds=2500, every=500)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "faults", "rounds"), [("pao-fed-c2", 250, 9000), ("zcdp-nfl", 150, 2500), ("pgfl", 100, 700)]
+)
+def test_five_hundred_faults(name, faults, rounds, tmp_path):
+    """On all kinds of nodes: clients, servers and peers. Ledgers hold exactly what was said, no less and no more."""
+    engine = chaotic(name, tmp_path, faults, 0.15, rounds=rounds, every=rounds)
+    if name == "zcdp-nfl":
+        paid = engine.stage.plan.tables["peer"]
+        for k, folder in enumerate(sorted((tmp_path / "out" / "nodes").iterdir())):
+            journal = FileJournal(folder / "ledger.journal")
+            charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]
+            journal.close()
+            assert sum(charges) == pytest.approx(paid.spent[k, 0], rel=1e-9)
+
+
+@pytest.mark.long
+def test_faults_in_a_real_run_cost_less_than_half_a_decibel(tmp_path):
+    """Rounds by quorum: who is killed misses rounds, and is waited for at most until the deadline."""
+    problem = Synthetic(clients=8, features=60, test=300, samples=(2500,), horizon=2500)
+    federation = Federation(problem, PaoFed(step=0.4), rounds=2500, every=500)
+    _, calm = deployed(federation, tmp_path / "calm", seconds=300.0, pace="quorum", quorum=0.7, deadline=0.5)
+    chaos = Chaos(3, 60, 0.15)
+    _, rough = deployed(
+        federation, tmp_path / "rough", chaos.look, 300.0, True, pace="quorum", quorum=0.7, deadline=0.5
+    )
+    assert chaos.done == 60
+    lost = 10 * np.log10(rough.final("mse") / calm.final("mse"))
+    assert abs(lost) < 0.5, f"{lost:.2f} dB"
 
 
 def test_one_sentence_where_nobody_answers(tmp_path):

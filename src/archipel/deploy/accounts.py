@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from archipel.privacy.journal import FileJournal, open_ledger
-from archipel.privacy.ledger import Charge, Ledger
+from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Terms
 from archipel.privacy.releases import Zcdp
+
+SECRET = "noise and batches are drawn in secret, not from the description's seed"
+
+
+def stated(terms: Terms, secret: bool) -> Terms:
+    """The terms of a node's ledger. In a replay everyone can compute the noise: it protects nothing."""
+    held = Assumption(SECRET, ENFORCED if secret else ASSUMED)
+    return Terms(terms.unit, terms.relation, (*terms.assumptions, held))
 
 
 class Account:
@@ -41,8 +49,8 @@ class PurseAccount(Account):
 
     private = True
 
-    def __init__(self, path: Path, name: str, purse: Any, me: Any):
-        self.ledger = open_ledger(path, name, purse.terms)
+    def __init__(self, path: Path, name: str, terms: Terms, me: Any):
+        self.ledger = open_ledger(path, name, terms)
         self.before: list[Charge] = []  # charged before the crash, for words that never left
         self.done = 0
         self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
@@ -99,9 +107,9 @@ class LedgerAccount(Account):
 
     private = True
 
-    def __init__(self, path: Path, name: str, ledgers: list[Ledger], number: int):
+    def __init__(self, path: Path, name: str, ledgers: list[Ledger], number: int, secret: bool):
         self.path, self.name, self.ledgers, self.number = path, name, ledgers, number
-        self.own = open_ledger(path, name, ledgers[number].terms, ledgers[number].budget)
+        self.own = open_ledger(path, name, stated(ledgers[number].terms, secret), ledgers[number].budget)
         ledgers[number] = self.own
 
     def count(self) -> int:
@@ -125,13 +133,13 @@ def close(ledger: Ledger) -> None:
         ledger.journal.close()
 
 
-def account_of(part: Any, folder: Path | None) -> Account:
+def account_of(part: Any, folder: Path | None, secret: bool) -> Account:
     """The account of a node: kept in its folder, or of this process only where there is none."""
     ledgers = getattr(part.plan.settings, "ledgers", None)
     mine = part.has_data and folder is not None
     path = folder / "ledger.journal" if folder is not None else Path()
     if ledgers and mine:
-        return LedgerAccount(path, part.member.name, ledgers, part.member.number)
+        return LedgerAccount(path, part.member.name, ledgers, part.member.number, secret)
     if part.plan.purse is not None and mine and hasattr(part.me, "spent"):
-        return PurseAccount(path, part.member.name, part.plan.purse, part.me)
+        return PurseAccount(path, part.member.name, stated(part.plan.purse.terms, secret), part.me)
     return Account()

@@ -39,7 +39,7 @@ class Node:
         self.pace = pace_of(deploy, part.member.role)
         neighbours = part.roster.neighbours(part.member.name)
         self.office = PostOffice(link, neighbours, part.vocabulary, part.digest)
-        self.account = account_of(part, folder)
+        self.account = account_of(part, folder, not self.pace.replay)
         if self.account.private and not self.pace.replay:
             from archipel.privacy.noise import use_secure_noise
 
