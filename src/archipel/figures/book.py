@@ -13,6 +13,7 @@ from archipel.figures import Draw, Figure, Progress
 PAPERS = {
     "pao-fed": "archipel.figures.pao_fed",
     "pldp": "archipel.figures.pldp",
+    "zcdp-nfl": "archipel.figures.zcdp_nfl",
 }
 
 FEW = 20  # points that are marked
