@@ -78,6 +78,7 @@ def run(
     federation: Any, seeds: int = 1, progress: Progress | None = None, theory: dict[str, float] | None = None
 ) -> Result:
     """Every seed once; several go side by side on the cores."""
+    beside = getattr(federation.algorithm, "beside", None) if theory is None else None
     theory = federation.check() if theory is None else theory
     stop, lock = threading.Event(), threading.Lock()
     total, done = seeds * federation.rounds, [0]
@@ -106,7 +107,6 @@ def run(
             if not isinstance(problem, KeyboardInterrupt):
                 raise
             interrupted = True
-    beside = getattr(federation.algorithm, "beside", None)
     if beside and not interrupted:  # what theory says can only be known by playing more
         theory = theory | beside(federation)
     begun = [recorder for recorder in recorders if recorder.rows]
