@@ -93,9 +93,11 @@ def show(verdicts: list[Any], rounds: int) -> None:
 
 def forecast(stage: Any) -> dict[str, Any]:
     """What `ledger.json` will say at most after the last round."""
-    from archipel.privacy.purse import finite
+    from archipel.privacy.purse import Purse, finite
 
     purse = stage.plan.purse
+    if isinstance(purse, Purse):
+        return purse.outlook()
     ledger, paid = purse.ledger(stage.plan.tables, []), purse.forecast()
     for k, node in enumerate(ledger["nodes"]):
         node.pop("over_time", None)
@@ -126,12 +128,13 @@ def table_of(outlook: dict[str, Any]) -> Table:
     together = len(outlook["nodes"]) > LISTED
     for node in outlook["nodes"]:
         cells = (*numbers_of(node), node.get("guarantee", outlook.get("guarantee", "")))
-        rows.setdefault(cells if together else (*cells, node["node"]), []).append(node["node"])
+        names = rows.setdefault(cells if together else (*cells, node["node"]), [])
+        names += [node["node"]] * node.get("clients", 1)
     grid = Table("client", "budget", "releases", "zCDP", f"epsilon at {outlook['delta']:g}", "how", "guarantee")
     for column in grid.columns:
         column.no_wrap = True
     for cells, names in list(rows.items())[:LISTED]:
-        who = names[0] if len(names) == 1 else f"{len(names)} clients, the first {names[0]}"
+        who = names[0] if len(names) == 1 else f"{len(names):,} clients such as {names[0]}"
         grid.add_row(who, *cells[:6])
     if len(rows) > LISTED:
         grid.add_row(f"... and {len(rows) - LISTED} rows more: --json has all", *[""] * 6)

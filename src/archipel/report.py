@@ -127,7 +127,7 @@ def privacy_section(ledger: Mapping[str, Any]) -> str:
         lines.append(paid_picture(nodes, ledger["delta"]))
     rows = (
         (
-            node["node"],
+            node["node"] if node.get("clients", 1) == 1 else f"{node['clients']:,} such as {node['node']}",
             shown_budget(node["budget"]),
             shown_number(node["spent"]["rho"]),
             shown_number(node["spent"]["epsilon"]),
@@ -138,7 +138,7 @@ def privacy_section(ledger: Mapping[str, Any]) -> str:
     )
     lines.append(table(["client", "budget", "zCDP", f"epsilon at {ledger['delta']:g}", "releases", "how"], rows))
     if len(nodes) > SHOWN_ROWS:
-        lines.append(f'<p class="note">All {len(nodes):,} clients are in ledger.json.</p>')
+        lines.append('<p class="note">All of them are in ledger.json.</p>')
     return "\n".join(lines)
 
 

@@ -145,3 +145,18 @@ def test_who_is_away_pays_nothing():
     for some, all_ in zip(ledger["nodes"], whole["nodes"]):
         assert 0 < some["releases"] < all_["releases"] == 40
         assert some["spent"]["rho"] < all_["spent"]["rho"]
+
+
+def test_a_million_clients_fit_into_a_ledger():
+    """Of many clients one entry stands for all whose numbers are the same."""
+    from archipel import PaoFed, Synthetic
+
+    privacy = Privacy(noise=2.0, clip=0.5, epsilon=1.0, unit="client")
+    described = Federation(Synthetic(clients=1200, features=4, test=5), PaoFed(portion=2), privacy=privacy, rounds=6)
+    result = described.with_(engine="plain", every=3).run()
+    (ledger,) = result.ledgers
+    assert sum(node["clients"] for node in ledger["nodes"]) == 1200
+    assert 1 < len(ledger["nodes"]) <= 7
+    table = described.stage().plan.purse.outlook()
+    assert [node["clients"] for node in table["nodes"]] == [1200]
+    result.pictures()

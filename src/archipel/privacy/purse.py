@@ -135,27 +135,39 @@ class Purse(NamedTuple):
             return min(bare, (each * releases, PURE))
         return min(bare, (math.sqrt(2 * releases * rho), PURE)) if rho <= 2 else bare
 
-    def budgets(self) -> list[dict[str, float] | None]:
-        """Every client's budget, as it is written down."""
-        clients, policy = len(self.planned), self.policy
-        if policy.epsilon is not None:
-            values = amounts(policy.epsilon, "privacy.epsilon", clients, self.seed)
-            return [EpsilonBudget(float(value), policy.delta).as_json() for value in values]
-        if policy.rho is not None:
-            return [ZcdpBudget(float(value)).as_json() for value in amounts(policy.rho, "", clients, self.seed)]
-        return [None] * clients
+    def budgets(self) -> Any:
+        """Every client's budget: its epsilon or its rho, and NaN without one."""
+        target = self.policy.epsilon if self.policy.epsilon is not None else self.policy.rho
+        return amounts(math.nan if target is None else target, "privacy", len(self.planned), self.seed)
+
+    def budget(self, value: float) -> dict[str, float] | None:
+        """A budget as it is written down."""
+        if math.isnan(value):
+            return None
+        exact = self.policy.epsilon is not None
+        return (EpsilonBudget(value, self.delta) if exact else ZcdpBudget(value)).as_json()
 
     def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
         """The whole of ledger.json, as `ledgers_json` writes it."""
-        paid, budgets = self.paid(tables), self.budgets()
+        return self.written(self.paid(tables), over_time)
+
+    def outlook(self) -> dict[str, Any]:
+        """What ledger.json will say at most."""
+        return self.written(self.forecast(), [])
+
+    def written(self, paid: Paid, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+        """A node a client; of many clients, one for all whose numbers are the same."""
+        budgets, terms = self.budgets(), self.terms.as_json()
         few = len(paid.rho) <= MANY
-        terms = self.terms.as_json()
+        alike = np.stack([np.nan_to_num(budgets, nan=-1.0), paid.rho, paid.releases])
+        first, counts = np.arange(len(paid.rho)), np.ones(len(paid.rho), np.int64)
+        if not few:
+            _, first, counts = np.unique(alike, axis=1, return_index=True, return_counts=True)
         nodes = []
-        for k, budget in enumerate(budgets):
-            node: dict[str, Any] = {"node": self.name(k), "budget": budget, "spent": spent(paid, k, self.delta)}
-            node["releases"] = int(paid.releases[k])
-            if few:
-                node |= terms | {"over_time": history(over_time, k)}
+        for k, count in zip(first.tolist(), counts.tolist()):
+            node: dict[str, Any] = {"node": self.name(k), "budget": self.budget(float(budgets[k]))}
+            node |= {"spent": spent(paid, k, self.delta), "releases": int(paid.releases[k])}
+            node |= terms | {"over_time": history(over_time, k)} if few else {"clients": count}
             nodes.append(node)
         worst = {"epsilon": finite(paid.epsilon.max(initial=0.0)), "delta": self.delta}
         return {"delta": self.delta, **terms, "worst": worst, "nodes": nodes}

@@ -24,7 +24,7 @@ class Recorder:
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
         self.ledger: Any = None
-        self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid
+        self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid; of few clients only
         self.done = 0
         self.seconds = 0.0
 
@@ -56,7 +56,8 @@ class Recorder:
             scores = scores | stage.plan.measure(stage.plan.tables, self.done)
         if stage.plan.purse:
             paid = stage.plan.purse.paid(stage.plan.tables)
-            self.paid.append((self.done, paid))
+            if len(paid.rho) <= MANY:
+                self.paid.append((self.done, paid))
             scores = scores | {"rho.node": paid.rho[:MANY], "epsilon.node": paid.epsilon[:MANY]}
         for metric, value in scores.items():
             if getattr(value, "ndim", 0):
