@@ -128,6 +128,8 @@ def show(name: str, result: Any, out: Path) -> None:
     grid = Table("", name)
     for key, value in summary(result).items():
         grid.add_row(key, value)
+    grid.add_row("bytes on the wire", f"{result.wire['bytes']:,}")
+    grid.add_row("true saving", f"{100 * result.wire['saving']:.1f} %")
     screen.print(grid)
     screen.print(f"Report: {out / 'report.html'}", highlight=False)
     if result.interrupted:

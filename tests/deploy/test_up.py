@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from test_replay import TABLE
 
 from archipel import PaoFed, Synthetic
 from archipel.deploy.chaos import Chaos
+from archipel.deploy.proxy import free_port
 from archipel.deploy.store import Halted
+from archipel.deploy.trace import read_status
 from archipel.deploy.up import Fleet
 from archipel.federation import Federation
 from archipel.privacy.journal import FileJournal
@@ -120,6 +123,29 @@ def test_one_sentence_where_nobody_answers(tmp_path):
         [*command, "node", str(path), "--name", "client-9"], capture_output=True, text=True, timeout=60
     )
     assert nobody.returncode == 2 and "client-5" in nobody.stderr
+
+
+@pytest.mark.long
+def test_the_guides_two_terminals(tmp_path):
+    """`archipel keys`, then a process for each node, as docs/deploy.md says; one of them is killed on the way."""
+    path = tmp_path / "federation.toml"
+    path.write_text(
+        'rounds = 400\n[problem]\nkind = "synthetic"\nclients = 2\n[algorithm]\nkind = "pao-fed"\nstep = 0.2\n'
+        f'[deploy]\npace = "quorum"\ndurable = false\n[deploy.addresses]\nserver = "127.0.0.1:{free_port()}"\n'
+    )
+    command = [sys.executable, "-m", "archipel"]
+    assert subprocess.run([*command, "keys", str(path)], capture_output=True, timeout=60).returncode == 0
+    small = [sys.executable, "-m", "archipel.deploy.member", str(path), "--name"]
+    nodes = [subprocess.Popen([*command, "node", str(path), "--name", "server"])]
+    nodes += [subprocess.Popen([*small, f"client-{k}"]) for k in range(2)]
+    state = tmp_path / "state" / "client-0"
+    end = time.monotonic() + 60
+    while read_status(state).get("round", 0) < 50 and time.monotonic() < end:
+        time.sleep(0.05)
+    nodes[1].kill()
+    nodes.append(subprocess.Popen([*small, "client-0"]))
+    assert [node.wait(90) for node in nodes] == [0, -9, 0, 0]
+    assert all(read_status(tmp_path / "state" / name)["done"] for name in ("server", "client-0", "client-1"))
 
 
 def test_a_fleet_that_cannot_go_on_says_why(tmp_path):

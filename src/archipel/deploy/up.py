@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from archipel.deploy import keys
-from archipel.deploy.assemble import assemble, save_wire
+from archipel.deploy.assemble import assemble
 from archipel.deploy.proxy import Proxy, free_port
 from archipel.deploy.roster import Roster, roster_of
 from archipel.deploy.store import Halted
@@ -186,9 +186,8 @@ class Fleet:
             interrupted = True
         finally:
             self.close()
-        statuses = self.statuses()
         spent = time.monotonic() - self.begun
         result = assemble(self.federation, self.stage, self.roster, self.nodes, spent, interrupted)
         result.save(self.folder)
-        save_wire(statuses, self.folder)
+        (self.folder / "wire.json").write_text(json.dumps(result.wire, indent=1) + "\n", encoding="utf-8")
         return result
