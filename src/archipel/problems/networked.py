@@ -32,8 +32,8 @@ SPARSE = 0.001  # l1 of the elastic net is this share of ||X^T y||_inf
 class Regression:
     """Ridge, elastic net, least absolute deviation, logistic or Huber regression, scored against the exact solution.
 
-    y = x^T w + noise (or its sign) with normal x and w, of which the last `zeros` weights are 0. `l1` and `l2` are
-    the thesis' where they are not given: l2 = 1, and for the elastic net l1 = 0.001 ||X^T y||_inf.
+    y = x^T w + noise (or its sign) with normal x and a w of mean square one, of which the last `zeros` weights are 0.
+    `l1` and `l2` are the thesis' where they are not given: l2 = 1, and for the elastic net l1 = 0.001 ||X^T y||_inf.
     """
 
     objective: str = "ridge"
@@ -84,6 +84,7 @@ class Regression:
         draw = np.random.default_rng([seed, 31])
         truth = draw.standard_normal(self.size)
         truth[self.size - self.zeros :] = 0.0
+        truth *= math.sqrt(self.size - self.zeros) / np.linalg.norm(truth)  # the same size for every seed
         total = self.clients * self.samples + self.test
         x = draw.standard_normal((total, self.size))
         y = x @ truth + self.noise * draw.standard_normal(total)
