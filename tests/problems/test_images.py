@@ -128,6 +128,7 @@ def test_a_file_that_is_not_as_published_is_refused(folder, changes, words):
         (gzip.compress(idx(np.zeros((2, 3))))[:-4], "gzip file that is whole"),
         (b"\x1f\x8b and nothing", "gzip file that is whole"),
     ],
+    ids=["empty", "floats", "torn head", "too short", "too long", "torn gzip", "not gzip"],
 )
 def test_a_torn_idx_file_is_refused(tmp_path, content, words):
     path = tmp_path / "some-idx"
