@@ -8,6 +8,7 @@ import dataclasses
 import tomllib
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise BadInput("file", str(path), f"valid TOML ({problem})") from problem
 
 
-def choose(kinds: dict[str, type], table: Any, section: str, default: str = "") -> Any:
+def choose(kinds: Mapping[str, type], table: Any, section: str, default: str = "") -> Any:
     """The dataclass that a section's `kind` names, filled with the section's keys."""
     if not isinstance(table, dict):
         raise BadInput(section, table, f"a table [{section}]")
     kind = table.get("kind", default)
     if not kind:
         raise BadInput(f"{section}.kind", "(missing)", did_you_mean("", kinds))
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise BadInput(f"{section}.kind", kind, did_you_mean(str(kind), kinds))
     return fill(kinds[kind], {key: value for key, value in table.items() if key != "kind"}, section)
 

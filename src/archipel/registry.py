@@ -1,69 +1,79 @@
 """The names that descriptions use. A new algorithm or problem is one file and one line here."""
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
-from archipel.algorithms.fedavg import FedAvg
-from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep
-from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
-from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
-from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.pao_fed import PaoFed, PsoFed
-from archipel.algorithms.pgfl import ClusterFl, Gfl, Pgfl
-from archipel.algorithms.pldp_fl import PldpFl
-from archipel.algorithms.sign_sgd import SignSgd
-from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
-from archipel.problems.clustered import BeijingStations, Pictures, Related
-from archipel.problems.deep import Deep
-from archipel.problems.linear import Linear
-from archipel.problems.measured import BeijingAir, Calcofi, Files
-from archipel.problems.networked import Regression
-from archipel.problems.synthetic import Synthetic
 from archipel.topology import TOPOLOGIES
 
-ALGORITHMS: dict[str, type] = {
-    "pao-fed": PaoFed,
-    "pso-fed": PsoFed,
-    "online-fedsgd": OnlineFedSgd,
-    "online-fed": OnlineFed,
-    "sign-sgd": SignSgd,
-    "pldp-fl": PldpFl,
-    "zcdp-nfl": ZcdpNfl,
-    "dp-nfl": DpNfl,
-    "zcdp-grad-nfl": ZcdpGradNfl,
-    "p-admm": PAdmm,
-    "pgfl": Pgfl,
-    "gfl": Gfl,
-    "clusterfl": ClusterFl,
-    "nfl": Nfl,
-    "npfl": Npfl,
-    "npfl-rl": NpflRl,
-    "fedavg": FedAvg,
-    "fedavg-deep": FedAvgDeep,
-    "dp-fedavg-deep": DpFedAvgDeep,
-}
 
-PROBLEMS: dict[str, type] = {
-    "synthetic": Synthetic,
-    "linear": Linear,
-    "regression": Regression,
-    "calcofi": Calcofi,
-    "beijing-air": BeijingAir,
-    "beijing-stations": BeijingStations,
-    "related": Related,
-    "pictures": Pictures,
-    "files": Files,
-    "deep": Deep,
-}
+class Names(Mapping[str, type]):
+    """Names and where their classes live. A class is loaded when it is asked for: a run loads only what it uses."""
+
+    def __init__(self, homes: dict[str, str]):
+        self.homes = homes
+
+    def __getitem__(self, name: str) -> type:
+        module, _, cls = self.homes[name].partition(":")
+        found: type = getattr(import_module(module), cls)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.homes)
+
+    def __len__(self) -> int:
+        return len(self.homes)
+
+
+ALGORITHMS = Names(
+    {
+        "pao-fed": "archipel.algorithms.pao_fed:PaoFed",
+        "pso-fed": "archipel.algorithms.pao_fed:PsoFed",
+        "online-fedsgd": "archipel.algorithms.online_fed:OnlineFedSgd",
+        "online-fed": "archipel.algorithms.online_fed:OnlineFed",
+        "sign-sgd": "archipel.algorithms.sign_sgd:SignSgd",
+        "pldp-fl": "archipel.algorithms.pldp_fl:PldpFl",
+        "zcdp-nfl": "archipel.algorithms.zcdp_nfl:ZcdpNfl",
+        "dp-nfl": "archipel.algorithms.zcdp_nfl:DpNfl",
+        "zcdp-grad-nfl": "archipel.algorithms.zcdp_nfl:ZcdpGradNfl",
+        "p-admm": "archipel.algorithms.p_admm:PAdmm",
+        "pgfl": "archipel.algorithms.pgfl:Pgfl",
+        "gfl": "archipel.algorithms.pgfl:Gfl",
+        "clusterfl": "archipel.algorithms.pgfl:ClusterFl",
+        "nfl": "archipel.algorithms.npfl:Nfl",
+        "npfl": "archipel.algorithms.npfl:Npfl",
+        "npfl-rl": "archipel.algorithms.npfl:NpflRl",
+        "fedavg": "archipel.algorithms.fedavg:FedAvg",
+        "fedavg-deep": "archipel.algorithms.fedavg_deep:FedAvgDeep",
+        "dp-fedavg-deep": "archipel.algorithms.fedavg_deep:DpFedAvgDeep",
+    }
+)
+
+PROBLEMS = Names(
+    {
+        "synthetic": "archipel.problems.synthetic:Synthetic",
+        "linear": "archipel.problems.linear:Linear",
+        "regression": "archipel.problems.networked:Regression",
+        "calcofi": "archipel.problems.measured:Calcofi",
+        "beijing-air": "archipel.problems.measured:BeijingAir",
+        "beijing-stations": "archipel.problems.clustered:BeijingStations",
+        "related": "archipel.problems.clustered:Related",
+        "pictures": "archipel.problems.clustered:Pictures",
+        "files": "archipel.problems.measured:Files",
+        "deep": "archipel.problems.deep:Deep",
+    }
+)
 
 
 def kind_of(part: Any) -> str:
     """The name of a part in descriptions.
 
+    >>> from archipel import PaoFed
     >>> kind_of(PaoFed())
     'pao-fed'
     """
-    for kinds in (ALGORITHMS, PROBLEMS, TOPOLOGIES):
-        for name, cls in kinds.items():
-            if type(part) is cls:
-                return name
-    return type(part).__name__
+    cls = type(part)
+    home = f"{cls.__module__}:{cls.__qualname__}"
+    named = [*ALGORITHMS.homes.items(), *PROBLEMS.homes.items()]
+    named += [(name, f"{kind.__module__}:{kind.__qualname__}") for name, kind in TOPOLOGIES.items()]
+    return next((name for name, place in named if place == home), cls.__name__)
