@@ -44,3 +44,13 @@ def add_gaussian(values: Any, scale: float, key: Any, index: int) -> None:
     draws = generator(key, PRIVACY, index).standard_normal(len(values), values.dtype)
     draws *= values.dtype.type(scale)
     values += draws
+
+
+def add_laplace(values: Any, scale: float, key: Any, index: int) -> None:
+    """Laplace noise on every value, in place: keyed in a simulation, opendp's where noise must be secure."""
+    if scale == 0:
+        return
+    if noise.noise_is_secure():
+        values[:] = noise.secure_sum(values, noise.LAPLACE, scale)
+        return
+    values += generator(key, PRIVACY, index).laplace(0.0, scale, len(values)).astype(values.dtype)

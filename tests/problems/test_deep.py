@@ -140,35 +140,36 @@ def test_steps_are_those_of_pytorch():
     assert np.abs(model - net.start()).max() > 1e-3
 
 
-def clipped_slowly(module, data, rows, bound, loss):
+def clipped_slowly(module, data, rows, bound, loss, norm=2):
     """One example after another, by hand."""
     total = 0.0
     for i in rows:
         module.zero_grad()
         loss(module(data.x[i : i + 1]), data.y[i : i + 1]).backward()
         gradient = np.concatenate([p.grad.numpy().ravel() for p in module.parameters()])
-        total = total + gradient * min(1.0, bound / np.linalg.norm(gradient))
+        total = total + gradient * min(1.0, bound / np.linalg.norm(gradient, norm))
     return total
 
 
 @pytest.mark.parametrize("name", MODULES)
-@pytest.mark.parametrize("bound", [0.05, 1.0, 1e6])
-def test_clipping_is_that_of_a_loop_over_examples(name, bound):
+@pytest.mark.parametrize(("bound", "norm"), [(0.05, 2), (1.0, 2), (1e6, 2), (2.0, 1), (30.0, 1)])
+def test_clipping_is_that_of_a_loop_over_examples(name, bound, norm):
     build, layered = MODULES[name]
     torch.manual_seed(1)
     data = pictures(20, seed=2)
     net = network(build(), data)
     assert bool(net.layered) == layered
     model, out, rows = net.start(), np.zeros(net.size), np.array([1, 4, 5, 17])
-    net.clipped_sum(out, model, data, rows, bound)
+    net.clipped_sum(out, model, data, rows, bound, norm)
     net.bind(model)
-    expected = clipped_slowly(net.module, data, rows, bound, cross_entropy)
+    expected = clipped_slowly(net.module, data, rows, bound, cross_entropy, norm)
     assert out == pytest.approx(expected, rel=1e-9, abs=1e-10)
-    assert np.linalg.norm(out) <= bound * len(rows)
+    assert np.linalg.norm(out, norm) <= bound * len(rows)
     assert all(p.requires_grad for p in net.parameters)
 
 
-def test_clipping_in_single_precision_stays_within_the_bound():
+@pytest.mark.parametrize("norm", [1, 2])
+def test_clipping_in_single_precision_stays_within_the_bound(norm):
     """Rounding must not carry an example's gradient beyond what the noise was made for."""
     rng = np.random.default_rng(5)
     x = torch.from_numpy(rng.integers(0, 256, (64, 1, 28, 28)).astype(np.uint8))
@@ -176,8 +177,8 @@ def test_clipping_in_single_precision_stays_within_the_bound():
     net = Network(networks.cnn((1, 28, 28), 10, ()), cross_entropy, x, Units(255.0), np.float32)
     out = np.zeros(net.size, np.float32)
     for i in range(64):
-        net.clipped_sum(out, net.start(), data, np.array([i]), 0.01)
-        assert 0.0099 < np.linalg.norm(out.astype(float)) <= 0.01
+        net.clipped_sum(out, net.start(), data, np.array([i]), 0.01, norm)
+        assert 0.0099 < np.linalg.norm(out.astype(float), norm) <= 0.01
 
 
 def test_large_batches_are_summed_in_parts(monkeypatch):

@@ -27,7 +27,7 @@ from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger,
 from archipel.privacy.policy import Privacy, Range, amounts
 from archipel.privacy.purse import Paid, spent
 from archipel.privacy.purse import history as history_of
-from archipel.privacy.releases import Gaussian, Relation, Release, Sampled
+from archipel.privacy.releases import Gaussian, Laplace, Relation, Release, Sampled
 
 CLOSE = 0.001  # how far below epsilon, relatively, the noise may leave us
 NOTHING_YET = History()
@@ -125,8 +125,7 @@ def affordable_mu(
     if not budget.allows(before):
         paid = before.epsilon(delta).epsilon
         raise BadInput("epsilon", epsilon, f"more than {paid:.4g}, which was spent already")
-    if releases < 1:
-        raise BadInput("releases", releases, "at least one release to plan for")
+    check_promise(epsilon, delta, releases)
     if rate == 1 and before.all_gaussian:
         total = float(gaussian_budget(epsilon, delta))
         return math.sqrt(max(total**2 - before.mu() ** 2, 0.0) / releases) * (1 - SPARE)
@@ -136,6 +135,33 @@ def affordable_mu(
         return math.log(max(quick_epsilon(history, epsilon, delta) / epsilon, 1e-6))
 
     return math.exp(zero_of(excess, math.log(roughly_affordable_mu(epsilon, delta, releases, rate))))
+
+
+def sampled_laplace(epsilon: float, rate: float) -> Release:
+    """As `release_of`, with Laplace noise; a record that is added or removed."""
+    return Sampled(rate, Laplace(epsilon), "add-remove") if rate < 1 else Laplace(epsilon)
+
+
+@lru_cache(maxsize=4096)
+def affordable_epsilon(epsilon: float, delta: float, releases: int, rate: float) -> float:
+    """The largest epsilon of each of `releases` Laplace releases that together stay within (epsilon, delta).
+
+    It starts where the epsilons of sampled releases, log(1 + rate (e^each - 1)), add up.
+    """
+    check_promise(epsilon, delta, releases)
+
+    def excess(log_each: float) -> float:
+        history = record(sampled_laplace(math.exp(log_each), rate)) * releases
+        return math.log(max(quick_epsilon(history, epsilon, delta) / epsilon, 1e-6))
+
+    return math.exp(zero_of(excess, math.log(math.log1p(math.expm1(epsilon / releases) / rate))))
+
+
+def check_promise(epsilon: float, delta: float, releases: int) -> None:
+    """Refuse a budget that is none, and a plan without releases."""
+    EpsilonBudget(epsilon, delta)
+    if releases < 1:
+        raise BadInput("releases", releases, "at least one release to plan for")
 
 
 def zero_of(function: Callable[[float], float], start: float) -> float:

@@ -26,7 +26,7 @@ from archipel.problems.shards import Shards, gather, hold_out, one
 from archipel.problems.stored import Empty
 from archipel.problems.task import Task
 
-DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep"
+DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
 SUBSET = 211  # the tag of the draw that keeps some of the samples
 SETTINGS = {  # which keys a split takes
     "shards": ("each",),

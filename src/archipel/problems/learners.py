@@ -26,8 +26,8 @@ class Learner(Protocol):
     def descend(self, model: Any, data: Any, rows: Any, step: float) -> None:
         """model -= step * mean gradient, in place."""
 
-    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float) -> None:
-        """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most."""
+    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float, norm: int = 2) -> None:
+        """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most: L2, or L1."""
 
 
 class Batch(NamedTuple):
@@ -53,11 +53,11 @@ class Linear:
         self.gradient(out, model, data, rows)
         model -= model.dtype.type(step) * out
 
-    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float) -> None:
+    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float, norm: int = 2) -> None:
         """An example's gradient is slope(x^T w, y) x, so its norm is known without writing it down."""
         x, y = data.x[rows], data.y[rows]
         slopes = slopes_of(self.loss, (x @ model).astype(float), y)
-        norms = np.abs(slopes) * np.sqrt(np.einsum("ij,ij->i", x, x, dtype=float))
+        norms = np.abs(slopes) * np.linalg.norm(x.astype(float, copy=False), norm, axis=1)
         out[:] = (slopes * clip_factors(norms, bound)) @ x
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Missing, did_you_mean
-from archipel.problems.per_example import check_losses, clipped_sums, layers_of
+from archipel.problems.per_example import NORMS, check_losses, clipped_sums, layers_of
 
 SMALL = 16  # pixels a side, below which pictures are too small for 5 x 5 windows without a border
 EVALUATED = 500  # samples at a time when a model is scored
@@ -230,10 +230,10 @@ class Network:
         with torch.no_grad():
             torch._foreach_add_(self.parameters, slopes, alpha=-float(step))
 
-    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float) -> None:
-        """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most."""
+    def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float, norm: int = 2) -> None:
+        """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most: L2, or L1."""
         self.bind(model)
-        for view, total in zip(self.views(out), clipped_sums(self, *self.batch(data, rows), bound)):
+        for view, total in zip(self.views(out), clipped_sums(self, *self.batch(data, rows), bound, NORMS[norm])):
             view.copy_(total)
 
     def answers(self, model: Any, x: Any) -> Any:

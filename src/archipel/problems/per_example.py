@@ -6,7 +6,8 @@ back gives both, and the norms of linear layers need no gradient at all (Goodfel
 2023). *By example*: `torch.func`, for any other module.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from archipel.errors import BadInput
 
@@ -14,25 +15,40 @@ CHUNK = 256  # examples at a time: what they need stays in the cache
 LARGEST = 64_000_000  # numbers of per-example gradients that are kept at a time
 
 
-def clipped_sums(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
+class Norm(NamedTuple):
+    """How long a gradient is: `length` of the sum of the parts' `size`, each a number an example.
+
+    The size of an outer product is that of its factors, multiplied, in both.
+    """
+
+    size: Callable[[Any], Any]
+    length: Callable[[Any], Any]
+
+
+L1 = Norm(lambda rows: rows.abs().sum(1), lambda sizes: sizes)
+L2 = Norm(lambda rows: rows.square().sum(1), lambda sizes: sizes.sqrt())
+NORMS = {1: L1, 2: L2}
+
+
+def clipped_sums(network: Any, x: Any, y: Any, bound: float, norm: Norm = L2) -> list[Any]:
     """The sum over examples of their clipped gradients, one tensor a parameter."""
     summed = by_layers if network.layered else by_example
     chunk = CHUNK if network.layered else max(1, min(CHUNK, LARGEST // network.size))
     totals = [p.new_zeros(p.shape) for p in network.parameters]
     for begin in range(0, len(x), chunk):
         part = slice(begin, begin + chunk)
-        for total, more in zip(totals, summed(network, x[part], y[part], bound)):
+        for total, more in zip(totals, summed(network, x[part], y[part], bound, norm)):
             total.add_(more.reshape(total.shape))
     return totals
 
 
-def factors(squares: Any, bound: float) -> Any:
+def factors(sizes: Any, bound: float, norm: Norm) -> Any:
     """min(1, bound / norm), a hair less against rounding; an example without a norm counts nothing."""
     import torch
 
-    room = 1 - (1e-5 if squares.dtype == torch.float32 else 1e-12)
-    scale = (bound * room / squares.sqrt()).clamp(max=1.0)
-    return torch.where(torch.isfinite(squares), scale, torch.zeros_like(scale))
+    room = 1 - (1e-5 if sizes.dtype == torch.float32 else 1e-12)
+    scale = (bound * room / norm.length(sizes)).clamp(max=1.0)
+    return torch.where(torch.isfinite(sizes), scale, torch.zeros_like(scale))
 
 
 def check_losses(losses: Any) -> None:
@@ -50,7 +66,7 @@ def check_losses(losses: Any) -> None:
 # --- any module ---------------------------------------------------------------------------------------------
 
 
-def by_example(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
+def by_example(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> list[Any]:
     """vmap over grad: every example's gradient, written down."""
     import torch
     from torch.func import functional_call, grad_and_value, vmap
@@ -62,7 +78,7 @@ def by_example(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
     found, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(parameters, x, y)
     check_losses(losses)
     gradients = [g.flatten(1) for g in found.values()]
-    scale = factors(sum(g.square().sum(1) for g in gradients), bound)
+    scale = factors(sum(norm.size(g) for g in gradients), bound, norm)
     return [scale @ torch.nan_to_num(g, 0.0, 0.0, 0.0) for g in gradients]
 
 
@@ -115,7 +131,7 @@ class Trace:
             hook.remove()
 
 
-def by_layers(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
+def by_layers(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> list[Any]:
     """One pass forth, and back for the layers' outputs only; then each layer's share of norms and sum."""
     import torch
 
@@ -129,25 +145,25 @@ def by_layers(network: Any, x: Any, y: Any, bound: float) -> list[Any]:
         check_losses(losses)
         torch.autograd.grad(losses.sum(), start)
     with torch.no_grad():
-        shares = [share_of(layer, trace.inputs[layer], trace.returned[layer]) for layer in network.layered]
-        squares = sum(squares for squares, _ in shares)
-        if not torch.isfinite(squares).all():
-            return by_example(network, x, y, bound)
-        scale = factors(squares, bound)
+        shares = [share_of(layer, trace.inputs[layer], trace.returned[layer], norm) for layer in network.layered]
+        sizes = sum(size for size, _ in shares)
+        if not torch.isfinite(sizes).all():
+            return by_example(network, x, y, bound, norm)
+        scale = factors(sizes, bound, norm)
         return [total for _, weighted in shares for total in weighted(scale)]
 
 
-def share_of(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
-    """A layer's squared gradient norm of every example, and how to sum the gradients with weights."""
+def share_of(layer: Any, into: Any, back: Any, norm: Norm) -> tuple[Any, Any]:
+    """The size of a layer's gradient for every example, and how to sum the gradients with weights."""
     from torch import nn
 
     if isinstance(layer, nn.Conv2d):
         back = back.flatten(2)
-        return written_share(layer, back @ windows(layer, into).transpose(1, 2), back.sum(2))
+        return written_share(layer, back @ windows(layer, into).transpose(1, 2), back.sum(2), norm)
     if into.dim() == 2:
-        return product_share(layer, into, back)
+        return product_share(layer, into, back, norm)
     into, back = into.flatten(1, -2), back.flatten(1, -2)
-    return written_share(layer, back.transpose(1, 2) @ into, back.sum(1))
+    return written_share(layer, back.transpose(1, 2) @ into, back.sum(1), norm)
 
 
 def windows(layer: Any, into: Any) -> Any:
@@ -162,19 +178,18 @@ def windows(layer: Any, into: Any) -> Any:
     return seen.permute(0, 1, 4, 5, 2, 3).reshape(len(into), count, -1)
 
 
-def written_share(layer: Any, weights: Any, biases: Any) -> tuple[Any, Any]:
+def written_share(layer: Any, weights: Any, biases: Any, norm: Norm) -> tuple[Any, Any]:
     """Where the gradient of an example is a sum over places: written down."""
     weights = weights.flatten(1)
-    squares = weights.square().sum(1)
+    size = norm.size(weights)
     if layer.bias is None:
-        return squares, lambda scale: [scale @ weights]
-    return squares + biases.square().sum(1), lambda scale: [scale @ weights, scale @ biases]
+        return size, lambda scale: [scale @ weights]
+    return size + norm.size(biases), lambda scale: [scale @ weights, scale @ biases]
 
 
-def product_share(layer: Any, into: Any, back: Any) -> tuple[Any, Any]:
+def product_share(layer: Any, into: Any, back: Any, norm: Norm) -> tuple[Any, Any]:
     """A linear layer on vectors: the gradient is back into^T, so its norm is the product of theirs."""
-    squares = back.square().sum(1)
+    size = norm.size(back)
     if layer.bias is None:
-        return squares * into.square().sum(1), lambda scale: [(scale[:, None] * back).T @ into]
-    summed = squares * (1 + into.square().sum(1))
-    return summed, lambda scale: [(scale[:, None] * back).T @ into, scale @ back]
+        return size * norm.size(into), lambda scale: [(scale[:, None] * back).T @ into]
+    return size * (1 + norm.size(into)), lambda scale: [(scale[:, None] * back).T @ into, scale @ back]
