@@ -43,8 +43,16 @@ ALGORITHMS = Names(
         "nfl": "archipel.algorithms.npfl:Nfl",
         "npfl": "archipel.algorithms.npfl:Npfl",
         "npfl-rl": "archipel.algorithms.npfl:NpflRl",
+        "mirror-descent": "archipel.algorithms.mirror_descent:MirrorDescent",
+        "saddle-mirror-descent": "archipel.algorithms.mirror_descent:SaddleMirrorDescent",
+        "lagrangian-descent": "archipel.algorithms.mirror_descent:LagrangianDescent",
+        "online-gradient-descent": "archipel.algorithms.mirror_descent:OnlineGradientDescent",
+        "online-push-sum": "archipel.algorithms.mirror_descent:OnlinePushSum",
+        "published-mirror-descent": "archipel.algorithms.mirror_published:PublishedMirrorDescent",
+        "dp-fedavg": "archipel.algorithms.dp_fedavg:DpFedAvg",
         "fedavg": "archipel.algorithms.fedavg:FedAvg",
         "fedavg-deep": "archipel.algorithms.fedavg_deep:FedAvgDeep",
+        "mirror-deep": "archipel.algorithms.mirror_deep:MirrorDeep",
         "dp-fedavg-deep": "archipel.algorithms.fedavg_deep:DpFedAvgDeep",
     }
 )
@@ -59,6 +67,8 @@ PROBLEMS = Names(
         "beijing-stations": "archipel.problems.clustered:BeijingStations",
         "related": "archipel.problems.clustered:Related",
         "pictures": "archipel.problems.clustered:Pictures",
+        "drifting": "archipel.problems.drifting:Drifting",
+        "growing-mean": "archipel.problems.drifting:GrowingMean",
         "files": "archipel.problems.measured:Files",
         "deep": "archipel.problems.deep:Deep",
     }
