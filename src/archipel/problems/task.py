@@ -4,6 +4,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 
+class Oracle(NamedTuple):
+    """What meters of regret know, and no node may learn from."""
+
+    centres: (
+        Any  # (rounds or 1, size): what everyone's expected loss is around, see problems.drifting; no rows: unknown
+    )
+    past: Callable[[int, int], tuple[Any, Any]]  # features and targets of rounds first to last - 1, all clients'
+
+
 class Task(NamedTuple):
     """A problem with its seed: the clients' data as tables, how a client looks at it, how a model is scored.
 
@@ -22,3 +31,4 @@ class Task(NamedTuple):
     names: tuple[str, ...] = ()
     loss: int = 0  # of losses.LOSSES, for algorithms that take any
     regulariser: tuple[float, float] = (0.0, 0.0)  # l1, l2 of the whole objective; of K clients each carries a K-th
+    oracle: Oracle | None = None  # for regret, where it can be known

@@ -1,0 +1,349 @@
+"""Private online mirror descent among peers with one-way trust: chapters 2 to 5 of the dissertation, in the sound form.
+
+`mirror` has the maps and why this form is sound, `constraints` the budgets, `mirror_nodes` what a peer does. Beside it
+the two methods it is compared with, online gradient descent with plain mixing (Yan et al., IEEE TKDE 2013; the
+dissertation's [94]) and online push-sum ([31]; Nedic, Olshevsky, IEEE TAC 2015).
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from archipel.algorithms import constraints, mirror
+from archipel.algorithms.mirror_meters import Meter, minima_of, record_of, window_budget
+from archipel.algorithms.mirror_nodes import (
+    AS_HEARD,
+    AS_SENT,
+    PLAIN,
+    PUSH_SUM,
+    QUEUE,
+    SADDLE,
+    Inbox,
+    Peer,
+    Settings,
+    Word,
+    act,
+    hear,
+    merge,
+)  # fmt: skip
+from archipel.algorithms.mirror_privacy import Price, priced, typical_scale
+from archipel.errors import BadInput, did_you_mean
+from archipel.privacy.noise import GAUSSIAN
+from archipel.regions import Region, anywhere, ball, box, simplex
+from archipel.theory.mirror import sound_static
+from archipel.topology.links import given, heard
+from archipel.turns import Plan, Scene, Turn
+
+REGIONS = ("ball", "box", "simplex", "anywhere")
+MAPS = ("euclidean", "entropy")
+MIXINGS = ("push-sum", "plain")
+BUDGETS = {"linear": constraints.linear, "packets": constraints.packets, "energy": constraints.energy}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A long-term budget: what a round's model uses may exceed it, but not in the long run.
+
+    `kind`: "linear" (cost @ x), "packets" (the same, no negative cost), "energy" (cost @ x^2), or "sample", where the
+    cost of each component is in the round's sample (features @ x) and so is private. `cost` is one number for all
+    components or one for each; `budget` one number, or several that come in turn. `window` is K of (4.6): how many
+    rounds in a row the comparator has to stay within the budget. Of a private cost `clip` bounds the L1 or L2 norm
+    and `reach` the value.
+    """
+
+    kind: str = "linear"
+    cost: float | tuple[float, ...] = 1.0
+    budget: float | tuple[float, ...] = 0.0
+    window: int = 1
+    clip: float = 1.0
+    reach: float = 1.0
+
+    @property
+    def budgets(self) -> Any:
+        """What may be used, in turn."""
+        return np.atleast_1d(np.asarray(self.budget, float))
+
+    def constraint(self, size: int, budget: float) -> constraints.Constraint:
+        """c(x) <= 0 with one budget."""
+        cost = np.asarray(self.cost, float)
+        if cost.ndim and len(cost) != size:
+            raise BadInput("algorithm.constraint.cost", self.cost, f"one number, or {size}, one a parameter")
+        return BUDGETS[self.kind](np.broadcast_to(cost, size), budget)
+
+    def check(self, region: Any) -> None:
+        """Refuse what makes no sense, and a budget that no point of the region keeps to, on average."""
+        kinds = (*BUDGETS, "sample")
+        if self.kind not in kinds:
+            raise BadInput("algorithm.constraint.kind", self.kind, did_you_mean(self.kind, kinds))
+        if not self.budgets.size or not np.isfinite(self.budgets).all():
+            raise BadInput("algorithm.constraint.budget", self.budget, "finite numbers, at least one")
+        if self.window < 1:
+            raise BadInput("algorithm.constraint.window", self.window, "a number of rounds, at least 1")
+        for name in ("clip", "reach"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"algorithm.constraint.{name}", getattr(self, name), "a positive number")
+        if self.kind != "sample":
+            size = len(region.low)
+            constraints.check_satisfiable(self.constraint(size, window_budget(self.budgets, self.window)), region)
+
+
+@dataclass(frozen=True)
+class MirrorDescent:
+    """Peers step in a geometry on clipped, noised gradients and mix by push-sum: exact on any directed graph.
+
+    `region` is a "ball" or a "simplex" of this `radius` (what a simplex adds up to), a "box" from `low` to `high`, or
+    "anywhere"; `map` is "euclidean", or "entropy" on a simplex, whose `floor` keeps components above floor / size of
+    the whole. The step fits region, gradient and noise, and falls as 1 / sqrt(t); `gradient` is how long gradients are
+    where no [privacy] table clips them. Where what is best moves, `path` and `drift` say how far: path t^drift after t
+    rounds. A `step` of your own is step / t^decay. `mixing` = "plain" mixes as printed, (5.13) or chapter 2's step 11.
+    Who has spent its budget stops learning, and passes on what it hears, which costs nothing.
+    """
+
+    topologies: ClassVar = ("digraph",)
+    precision: ClassVar = "float64"
+    shown: ClassVar = "stream"
+    form: ClassVar = PLAIN
+
+    region: str = "ball"
+    map: str = "euclidean"
+    radius: float = 1.0
+    low: float | tuple[float, ...] = -1.0
+    high: float | tuple[float, ...] = 1.0
+    floor: float = 0.0
+    step: float | None = None
+    decay: float = 0.5
+    gradient: float = 1.0
+    path: float = 0.0
+    drift: float = 0.0
+    mixing: str = "push-sum"
+    limit: int = 0
+    constraint: Budget | None = None
+    caution: float = 1.0
+
+    def plan(self, scene: Scene) -> Plan:
+        """Peers, all in the middle of the region, and their one turn."""
+        self.check_numbers(scene)
+        settings, price, mapped = self.settings(scene)
+        size, clients = scene.task.size, scene.task.clients
+        table = peers(clients, mirror.start(mapped), price)
+        word = Word(np.zeros(size), np.zeros(1))
+        turn = Turn("peer", "peer", act, hear, merge, word, Inbox(np.zeros(size), np.zeros(1)))
+        meter = self.meter(scene, mapped, settings, price)
+        return Plan({"peer": table}, (turn,), settings, {0: size}, self.limit, measure=meter, purse=price.purse)
+
+    def settings(self, scene: Scene) -> tuple[Settings, Price, mirror.MapSettings]:
+        """All numbers that steer it."""
+        size, task, policy = scene.task.size, scene.task, scene.privacy
+        mapped, price = self.mapped(size), priced(scene)
+        ridge = ridge_of(scene)
+        centres = task.oracle.centres if task.oracle else np.zeros((0, size))
+        minima = minima_of(task.loss, ridge, centres, mapped) if len(centres) else centres
+        limits, reach, leak, slope = self.limits(mapped)
+        secret = self.constraint is not None and self.constraint.kind == "sample" and self.form != PLAIN
+        order = policy.order if policy else 2
+        spread = (3.0 if order == 1 else math.sqrt(3.0)) if secret else 1.0
+        own = float(self.step or 0.0)
+        settings = Settings(
+            *mapped,
+            mirror.width(mapped) if own == 0 else 1.0,
+            self.length(scene, price, mapped, slope, spread) if own == 0 else 1.0,
+            mirror.pace_of(self.path, mapped) if self.path else 0.0,
+            float(self.drift),
+            own,
+            float(self.decay),
+            int(task.loss),
+            ridge,
+            mixing_of(self.mixing, scene.graph),
+            int(policy is not None),
+            float(policy.guard().clip) if policy else math.inf,
+            order,
+            float(price.change),
+            price.noise.law,
+            price.noise.shape,
+            int(policy is not None and policy.unit == "sample"),
+            self.form,
+            limits.limit,
+            limits.weights,
+            self.constraint.budgets if self.constraint else np.zeros(1),
+            reach,
+            leak,
+            float(self.caution),
+            int(secret),
+            float(self.constraint.clip) if self.constraint else 1.0,
+            spread,
+            centres if len(minima) else centres[:0],
+            minima,
+        )
+        return settings, price, mapped
+
+    def mapped(self, size: int) -> mirror.MapSettings:
+        """The mirror map."""
+        region = self.place(size)
+        return mirror.entropy(region) if self.map == "entropy" else mirror.euclidean(region)
+
+    def place(self, size: int) -> Region:
+        """The region."""
+        if self.region == "ball":
+            return ball(size, self.radius)
+        if self.region == "simplex":
+            return simplex(size, self.radius, self.floor)
+        if self.region == "anywhere":
+            return anywhere(size)
+        for key in ("low", "high"):
+            side = np.asarray(getattr(self, key))
+            if side.ndim and len(side) != size:
+                raise BadInput(f"algorithm.{key}", getattr(self, key), f"one number, or {size}, one a parameter")
+        return box(np.broadcast_to(self.low, size), np.broadcast_to(self.high, size))
+
+    def limits(self, mapped: mirror.MapSettings) -> tuple[constraints.Limits, float, float, float]:
+        """The constraint as data; F, which bounds it; gamma of (3.2); and the length of its gradient."""
+        size = len(mapped.low)
+        none = constraints.none(size).limits
+        if self.constraint is None:
+            return none, 1.0, 1.0, 0.0
+        if self.constraint.kind == "sample":
+            long = self.constraint.clip
+            return none, float(self.constraint.reach), float(long**2 * mirror.width(mapped)), float(long)
+        made = self.constraint.constraint(size, float(self.constraint.budgets.mean()))
+        bounds = constraints.bounds(made, mapped)
+        long = bounds.gradient_max if mapped.geometry == mirror.ENTROPY else bounds.gradient_l2
+        return made.limits, max(bounds.size, 1e-12), float(long**2 * mirror.width(mapped)), float(long)
+
+    def length(self, scene: Scene, price: Price, mapped: Any, slope: float, spread: float) -> float:
+        """How long noised gradients are: the bound of the gradient and of the constraint's, and the noise."""
+        if mapped.region == 0:
+            raise BadInput("algorithm.step", "(missing)", "a step of your own, where the region is unbounded")
+        clip = scene.privacy.clip if scene.privacy is not None else math.inf
+        bound = clip if clip < math.inf else self.gradient
+        kind = "gaussian" if price.noise.law == GAUSSIAN else "laplace"
+        noise = spread * typical_scale(price.noise)
+        return mirror.noisy_length(bound + slope, noise, scene.task.size, kind, mapped)
+
+    def meter(self, scene: Scene, mapped: Any, settings: Settings, price: Price) -> Meter:
+        """Regret while learning."""
+        public = self.constraint if self.constraint and self.constraint.kind != "sample" else None
+        limited = public.constraint(scene.task.size, window_budget(public.budgets, public.window)) if public else None
+        return Meter(
+            scene, mapped, settings.ridge, settings.centres, settings.minima, limited, self.constraint is not None,
+            purse=price.purse, record=record_of(scene, settings.ridge),
+        )  # fmt: skip
+
+    def check_numbers(self, scene: Scene) -> None:
+        """Refuse what makes no sense."""
+        for key, words in (("region", REGIONS), ("map", MAPS), ("mixing", MIXINGS)):
+            if getattr(self, key) not in words:
+                raise BadInput(f"algorithm.{key}", getattr(self, key), did_you_mean(getattr(self, key), words))
+        if self.step is not None and not 0 < self.step < math.inf:
+            raise BadInput("algorithm.step", self.step, "a positive number, or none for the step that fits")
+        for key in ("gradient", "caution"):
+            if not 0 < getattr(self, key) < math.inf:
+                raise BadInput(f"algorithm.{key}", getattr(self, key), "a positive number")
+        if not 0 <= self.path < math.inf:
+            raise BadInput("algorithm.path", self.path, "a length, 0 where what is best stays")
+        for key in ("decay", "drift"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise BadInput(f"algorithm.{key}", getattr(self, key), "an exponent from 0 to 1")
+        if self.limit < 0:
+            raise BadInput("algorithm.limit", self.limit, "a number of rounds, 0 or more")
+        if scene.task.regulariser[0] > 0:
+            raise BadInput("problem.l1", scene.task.regulariser[0], "0: these steps need a smooth regulariser")
+        if self.form != PLAIN and self.constraint is None:
+            raise BadInput(
+                "algorithm.constraint", "(missing)", "a table [algorithm.constraint] with kind, cost, budget"
+            )
+        if self.constraint is not None:
+            self.constraint.check(self.mapped(scene.task.size))
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned: every peer's own model."""
+        return {"clients": tables["peer"].model}
+
+    def check(self, scene: Scene) -> dict[str, float]:
+        """Refuse what would go wrong; the noise, the first step, and the bound of the static regret (2.6)."""
+        self.check_numbers(scene)
+        settings, price, _ = self.settings(scene)
+        found = {"noise": typical_scale(price.noise) * settings.spread}
+        if settings.step == 0:
+            times = np.arange(scene.rounds, dtype=float)
+            steps = settings.width * np.sqrt((1 + settings.pace * (times + 1) ** settings.drift) / (times + 1))
+            steps = steps / settings.length
+            found["first_step"] = float(steps[0])
+            if self.form == PLAIN and settings.mixing == PUSH_SUM:
+                found["regret_bound"] = float(sound_static(steps, settings.width**2, settings.length)[-1])
+        return found
+
+    def for_size(self, size: int) -> "MirrorDescent":
+        """The same for a model of another size: what is given a component becomes its mean."""
+        changes: dict[str, Any] = {key: float(np.mean(getattr(self, key))) for key in ("low", "high")}
+        if self.constraint is not None:
+            changes["constraint"] = replace(self.constraint, cost=float(np.mean(self.constraint.cost)))
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class SaddleMirrorDescent(MirrorDescent):
+    """Mirror descent within a long-term budget, by a multiplier: chapter 3, the saddle point of (3.2)."""
+
+    form: ClassVar = SADDLE
+
+    constraint: Budget | None = field(default_factory=Budget)
+
+
+@dataclass(frozen=True)
+class LagrangianDescent(MirrorDescent):
+    """Mirror descent within a long-term budget, by a virtual queue: chapter 4, with V = `caution` sqrt(t)."""
+
+    form: ClassVar = QUEUE
+
+    constraint: Budget | None = field(default_factory=Budget)
+
+
+@dataclass(frozen=True)
+class OnlineGradientDescent(MirrorDescent):
+    """Decentralised online gradient descent: Euclidean steps, and plain mixing whatever the graph. To compare."""
+
+    mixing: str = "plain"
+
+
+@dataclass(frozen=True)
+class OnlinePushSum(MirrorDescent):
+    """Online push-sum: gradient steps of 1 / sqrt(t) on the weighted sums, no region. To compare."""
+
+    region: str = "anywhere"
+    step: float | None = 0.5
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def ridge_of(scene: Scene) -> float:
+    """gamma of 2.4's gamma / 2 ||x||^2, for each client."""
+    return 2 * scene.task.regulariser[1] / scene.task.clients
+
+
+def mixing_of(name: str, graph: Any) -> int:
+    """How messages are mixed: by whose weights sum to one. Push-sum needs the sender's."""
+    sent = all(np.allclose(given(links) + links.own, 1) for links in graph.across)
+    if name == "push-sum":
+        if not sent:
+            right = '"sender": push-sum needs weights of which a sender gives out one; or mixing = "plain"'
+            raise BadInput("topology.sums_to_one", "receiver", right)
+        return PUSH_SUM
+    taken = all(np.allclose(heard(links) + links.own, 1) for links in graph.across)
+    return AS_HEARD if taken and not sent else AS_SENT
+
+
+def peers(clients: int, first: Any, price: Price) -> Peer:
+    """All peers' rows; `first` is where they begin."""
+    model = np.tile(np.asarray(first, float), (clients, 1))
+    moved, gradient, slope = (np.zeros_like(model) for _ in range(3))
+    multiplier, spent, releases, dearest, summed, lost, behind, overdrawn, rounds = (
+        np.zeros((clients, 1)) for _ in range(9)
+    )
+    noise, limit = price.noise.first.copy(), price.noise.limit.copy()
+    return Peer(
+        model, moved, gradient, slope, np.ones((clients, 1)), multiplier, noise, spent, limit, releases, dearest,
+        summed, lost, behind, overdrawn, rounds,
+    )  # fmt: skip
