@@ -62,6 +62,13 @@ def delay(weather: Any, moment: Any) -> Any:
     return late if late < tail.shape[0] - 1 else LOST
 
 
+def may_be_late(weather: Weather) -> bool:
+    """Whether a message of someone who is there may arrive late, or never."""
+    if len(weather.recorded):
+        return bool(np.isin(weather.recorded, (0, ABSENT, BROKEN), invert=True).any())
+    return bool((weather.tail[np.unique(weather.law), 1:] > 0).any())
+
+
 # --- the delay laws a user can name -----------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from archipel.deployment import Deployment
 from archipel.describe import as_table, choose, fill, read_toml, write_toml
-from archipel.environment import Environment
+from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, did_you_mean
 from archipel.registry import ALGORITHMS, PROBLEMS, kind_of
 from archipel.results import Result
@@ -134,6 +134,9 @@ class Federation:
         if self.privacy is not None and plan.purse is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
         weather = self.environment.weather(scene.task.clients, scene.seed)
+        if getattr(self.algorithm, "punctual", False) and may_be_late(weather):
+            right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
+            raise BadInput("environment.delay", self.environment.delay.kind, right)
         role = "client" if "client" in plan.tables else "peer"
         return Stage(plan, scene.task, all_edges(scene.graph), weather, scene.seed, role, graph=scene.graph)
 

@@ -4,13 +4,23 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as settings_of
+from hypothesis import strategies as st
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, Synthetic
-from archipel.algorithms.noised import clipped
+from archipel.algorithms import noised
+from archipel.algorithms.noised import Private, PrivateClient, clipped, refine_privately
+from archipel.algorithms.pao_fed import PrivateSettings, PsoFed, Settings
+from archipel.draws import key_of
 from archipel.errors import BadInput
+from archipel.node import Moment
 from archipel.privacy.accounting import record
+from archipel.privacy.noise import GAUSSIAN, disturb
 from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Gaussian, Laplace
+from archipel.problems.stored import Seen
+from archipel.simulate.plain import PlainEngine
 
 STREAM = Synthetic(clients=12, features=16, test=20, horizon=40, samples=(10, 20, 30, 40))
 ROUGH = Environment(availability=(0.6, 0.3, 0.1, 1.0), stride=2, delay=Delay(delta=0.5, limit=4))
@@ -68,6 +78,78 @@ def test_noise_enters_every_update_also_of_those_who_are_away():
     assert values.std() == pytest.approx(3.0, rel=4 / math.sqrt(2 * values.size))
 
 
+# --- a sample is in one noised update, and nowhere else --------------------------------------------------------------
+
+WHEN = 6  # the round of the sample that is replaced
+SELDOM, ALWAYS = 3, 7  # whose it is: someone who is there in 3 rounds of 10, or in all of them
+
+
+def transcript(described, who, sample, further, monkeypatch):
+    """Everything that is said and kept, round by round, with one sample replaced and so much more noise upon it."""
+    stage = described.stage()
+    observe, moment_key = stage.task.observe, key_of(stage.seed, who, WHEN)
+
+    def seen(source, empty, moment):
+        fresh, data = observe(source, empty, moment)
+        if (moment.node, moment.round) == (who, WHEN):
+            data.features[:], data.target[0] = sample
+        return fresh, data
+
+    def shifted(values, law, scale, key):
+        disturb(values, law, scale, key)
+        if key == moment_key:
+            values += further
+
+    monkeypatch.setattr(noised, "disturb", shifted)
+    engine, said = PlainEngine(stage._replace(task=stage.task._replace(observe=seen))), []
+    for n in range(described.rounds):
+        engine.advance(n, n + 1)
+        words = {k: [part.copy() for part in word] for k, (word, _) in engine.said[1].items()}
+        said.append((words, stage.plan.tables["client"].model.copy(), stage.plan.tables["server"].model.copy()))
+    return said
+
+
+def alike(one, other):
+    """The same words by the same clients, and the same models."""
+    if one[0].keys() != other[0].keys():
+        return False
+    words = ((a, b) for k in one[0] for a, b in zip(one[0][k], other[0][k]))
+    return all(np.allclose(a, b, atol=1e-10) for a, b in (*words, *zip(one[1:], other[1:])))
+
+
+@pytest.mark.parametrize("unit", ["sample", "client"])
+@pytest.mark.parametrize(
+    ("algorithm", "who"),
+    [
+        (PaoFed(limit=4, portion=1), SELDOM),
+        (PaoFed(limit=4, variant="U1", portion=3), SELDOM),
+        (PaoFed(limit=4, variant="C0"), SELDOM),
+        (PaoFed(limit=4, order="random", most_recent=False), SELDOM),
+        (PaoFed(limit=4, download="full", ignore=5), ALWAYS),
+        (PaoFed(limit=4, autonomous=False), ALWAYS),
+        (PsoFed(limit=4, asked=0.8), ALWAYS),
+        (OnlineFed(limit=4), ALWAYS),
+    ],
+    ids=["one parameter", "U1", "C0", "random order", "full download", "not alone", "PSO-Fed", "Online-Fed"],
+)
+def test_a_sample_is_in_one_noised_update_and_nowhere_else(algorithm, who, unit, monkeypatch):
+    """With noise that differs by what the sample changed in its own update, at most `change`, nothing differs ever.
+
+    Whatever was said up to then, and is said late, in part, by others or by the server afterwards, in a rough world.
+    So the noise of that one update hides the sample everywhere: there is nothing else to charge.
+    """
+    described = federation(algorithm, Privacy(noise=0.5, clip=0.3, unit=unit), rounds=20, precision="float64")
+    rng = np.random.default_rng(2)
+    samples = [(rng.standard_normal(16), rng.standard_normal() * 5) for _ in range(2)]
+    one, plain = (transcript(described, who, sample, 0.0, monkeypatch) for sample in samples)
+    update = one[WHEN][1][who] - plain[WHEN][1][who]
+    assert 0 < np.linalg.norm(update) <= 2 * 0.4 * 0.3
+    assert all(alike(a, b) for a, b in zip(one[:WHEN], plain[:WHEN]))
+    assert not all(alike(a, b) for a, b in zip(one[WHEN + 1 :], plain[WHEN + 1 :]))
+    shifted = transcript(described, who, samples[1], update, monkeypatch)
+    assert all(alike(a, b) for a, b in zip(one, shifted))
+
+
 @pytest.mark.parametrize(("mechanism", "order"), [("gaussian", 2), ("laplace", 1)])
 def test_no_update_is_longer_than_the_clip(mechanism, order):
     """With noise so small that it does not matter, an update is at most step * clip."""
@@ -90,6 +172,36 @@ def test_clipping_takes_what_is_no_number_for_nothing():
     assert clipped(np.float64(np.inf), np.ones(3), Bounded) == 0.0
     assert clipped(np.float64(np.nan), np.ones(3), Bounded) == 0.0
     assert clipped(np.float64(0.1), np.ones(3), Bounded) == 0.1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_sample_that_is_no_number_changes_nothing(bad, kind):
+    """An update that is no number would show in everything that is said later, noise or not."""
+    with np.errstate(all="ignore"):
+        for features, target in ((np.array([1.0, bad, 2.0]), 1.0), (np.ones(3), bad)):
+            settings = Private(1.0, 2, 0.8, GAUSSIAN, np.ones(4), 1)
+            me = PrivateClient(np.ones(3, kind), np.zeros(1), np.zeros(1), np.full(1, np.inf), np.zeros(1))
+            data = Seen(features.astype(kind), np.full(1, target, kind))
+            stepped = PrivateSettings(*[kind(0.4)] * len(Settings._fields), *settings)
+            assert refine_privately(me, data, stepped, Moment(0, 0, 1, -1, 1, True, 1.0))
+            assert (me.model == 1).all() and me.releases[0] == 1
+
+
+@settings_of(max_examples=200, deadline=None)
+@given(
+    st.lists(st.floats(-(2.0**126), 2.0**126, width=32), min_size=3, max_size=3),
+    st.floats(-(2.0**126), 2.0**126, width=32),
+    st.sampled_from([1e-6, 1e-3, 1.0, 100.0]),
+)
+def test_no_update_of_any_size_is_longer_than_the_clip(features, target, clip):
+    """Also where float32 is about to overflow, or to run out of small numbers."""
+    z, before = np.array(features, np.float32), np.full(3, 0.5, np.float32)
+    bounded = Private(clip, 2, 0.8 * clip, GAUSSIAN, np.ones(1), 1)
+    with np.errstate(all="ignore"):
+        error = clipped(np.float32(target) - z @ before, z, bounded)
+        update = np.float32(0.4) * error * z if error != 0 else np.zeros(3, np.float32)
+    assert np.linalg.norm(update.astype(float)) <= 0.4 * clip
 
 
 def test_who_has_spent_its_budget_neither_learns_nor_speaks():

@@ -1,14 +1,14 @@
 """zCDP-NFL against CVXPY, against the thesis' steps written again, and against its own sensitivity."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl, act, adjacency
-from archipel.environment import Environment
+from archipel.environment import Delay, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import Moment, row
@@ -67,10 +67,68 @@ def test_p_admm_reaches_ridge_exactly():
     assert level(federation(Regression(), PAdmm()).run()) < -100
 
 
-@pytest.mark.parametrize("shape", ["ring", "grid", "complete"])
-def test_any_connected_graph_serves(shape):
-    result = federation(Regression(clients=9, samples=20), topology=Peers(shape=shape)).run()
-    assert level(result) < -100
+GRAPHS = {
+    "random": Peers(mean_degree=4.0),
+    "ring": Peers(shape="ring"),
+    "grid": Peers(shape="grid"),
+    "complete": Peers(shape="complete"),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(
+    ("problem", "bound"),
+    [
+        (Regression("ridge"), -100),
+        (Regression("elastic-net", zeros=4), -100),
+        (Regression("least-absolute"), -35),
+        (Regression("ridge", clients=9, samples=20, size=3, noise=1.0), -100),
+        (Regression("elastic-net", clients=20, samples=100, size=20, zeros=15), -100),
+        (Regression("least-absolute", clients=20, size=3, noise=1.0), -35),
+    ],
+    ids=["ridge", "elastic net", "least absolute", "few", "wide", "noisy"],
+)
+def test_what_a_user_gets_fits_any_connected_graph(problem, bound, graph):
+    """Penalty and step are not given, the graphs' conditions differ by a factor of 800."""
+    result = federation(problem, topology=GRAPHS[graph], seed=5).run(2, theory={})
+    assert max(value for _, n, name, value, _ in result.rows if (n, name) == (400, "deviation")) < 10 ** (bound / 10)
+
+
+@dataclass(frozen=True)
+class Scaled(Regression):
+    """Regression in other units."""
+
+    times: float = 1.0
+
+    def drawn(self, seed):
+        x, y = super().drawn(seed)
+        return x * self.times, y
+
+
+@pytest.mark.parametrize("times", [1e-2, 30.0])
+@pytest.mark.parametrize("objective", ["ridge", "least-absolute"])
+def test_what_a_user_gets_fits_data_in_any_unit(objective, times):
+    result = federation(Scaled(objective, l2=0.0, times=times), topology=GRAPHS["random"]).run(theory={})
+    assert level(result) < (-100 if objective == "ridge" else -35)
+
+
+def test_with_noise_the_settings_never_look_at_the_data():
+    private = Privacy(epsilon=1.0, clip=1.0)
+    for objective in ("ridge", "least-absolute"):
+        one, other = (
+            federation(Scaled(objective, clients=6, samples=5, times=times), privacy=private).stage().plan
+            for times in (1.0, 30.0)
+        )
+        assert one.settings[:3] == other.settings[:3]
+        assert (one.tables["peer"].noise == other.tables["peer"].noise).all()
+
+
+def test_messages_that_may_be_late_are_refused():
+    """The dual step moves both ends of a link or neither; a message that is lost on the way would move one."""
+    for late in (Delay(delta=0.2, limit=3), Delay(kind="fixed", rounds=1, limit=2)):
+        with pytest.raises(BadInput, match=r"environment\.delay"):
+            federation(environment=Environment(delay=late)).stage()
+    federation(environment=Environment(availability=0.5)).stage()
 
 
 def test_a_graph_in_pieces_is_refused():
@@ -102,7 +160,7 @@ def test_the_rate_of_theorem_4_is_met():
             local = zip(np.split(x, 10), np.split(y, 10), means)
             gaps.append(sum(np.abs(a @ w - b).sum() / 30 for a, b, w in local) - best)
     order = -np.polyfit(np.log(moments), np.log(np.abs(gaps)), 1)[0]
-    assert order >= 0.95 * theory.RATE.order
+    assert order >= 0.95 * ZcdpNfl.rate.order
 
 
 # --- the steps, written again ---------------------------------------------------------------------------------------
@@ -217,7 +275,7 @@ def test_the_ledger_is_what_was_forecast_and_what_was_asked_for():
 
 def test_a_peer_that_has_spent_its_budget_falls_silent():
     privacy = Privacy(noise=1.0, epsilon=(0.5, 1.0, 2.0, 4.0, 8.0, 100.0), clip=1.0)
-    described = federation(privacy=privacy, rounds=150)
+    described = federation(algorithm=ZcdpNfl(penalty=2.0), privacy=privacy, rounds=150)
     stage = described.stage()
     engine = described.engine_of(stage)
     degrees = np.diff(described.scene().graph.links().starts)
@@ -239,7 +297,7 @@ def test_a_peer_that_has_spent_its_budget_falls_silent():
 
 def test_the_corollary_is_the_ledgers_total_where_the_step_is_constant():
     zeta, rounds, first = 0.98, 60, 0.002
-    algorithm = ZcdpNfl(step=0.3, decay=0.0)
+    algorithm = ZcdpNfl(penalty=2.0, step=0.3, decay=0.0)
     degrees = np.diff(federation().scene().graph.links().starts)
     sizes = theory.sensitivity(1.0, 5, 2.0, degrees, 0.3)
     noise = tuple(np.sqrt(theory.variance(sizes, first)).tolist())
@@ -253,7 +311,8 @@ def test_the_corollary_is_the_ledgers_total_where_the_step_is_constant():
 def test_only_what_was_really_sent_is_charged():
     """phi(n) = sensitivity(n)^2 / (2 sigma(n)^2) with the step of the round, over the rounds a peer was there."""
     privacy = Privacy(noise=0.3, schedule="geometric", zeta=0.99, clip=1.0)
-    described = federation(privacy=privacy, rounds=50, environment=Environment(availability=0.6))
+    away = Environment(availability=0.6)
+    described = federation(algorithm=ZcdpNfl(penalty=2.0), privacy=privacy, rounds=50, environment=away)
     stage = described.stage()
     engine = described.engine_of(stage)
     degrees = np.diff(described.scene().graph.links().starts)
@@ -303,6 +362,43 @@ def test_per_round_rules_waste_noise():
         for algorithm in (DpNfl(), ZcdpNfl())
     )
     assert waste < 0.2 < exact == pytest.approx(2.0, rel=1e-6)
+
+
+def test_the_theory_is_declared_beside_a_run():
+    """(3.12), alpha_xi and the noise term of (3.21), the rate: as numbers of this very run."""
+    privacy = Privacy(noise=0.2, schedule="geometric", zeta=0.95, clip=1.5)
+    described = federation(algorithm=ZcdpNfl(penalty=2.0, step=0.3, decay=0.0), privacy=privacy, rounds=60)
+    told, degrees = described.check(), np.diff(described.scene().graph.links().starts)
+    assert told["sensitivity"] == pytest.approx(theory.sensitivity(1.5, 5, 2.0, degrees.min(), 0.3))
+    spectrum = theory.spectrum(adjacency(described.scene().graph))
+    assert told["noise_factor"] == pytest.approx(theory.noise_factor(spectrum, 2.0, 3))
+    assert told["noise_term"] == pytest.approx(told["noise_factor"] / 60 * 6 * 0.2**2 / 0.05)
+    assert told["rate"] == theory.RATE.order and (told["penalty"], told["step"]) == (2.0, 0.3)
+    assert federation().check()["step"] <= federation().check()["step_bound"]
+
+
+def test_a_class_that_is_none_is_bounded_too():
+    """Labels of logistic regression are -1 and 1; whatever else a file says, the bound on the gradient holds."""
+    described = federation(replace(SMALL, objective="logistic"), privacy=Privacy(noise=1.0, bounds=Bounds(2.0)))
+    limit = theory.sensitivity(2.0, 5, described.stage().plan.settings.penalty, 2, described.stage().plan.settings.step)
+    x, y = np.ones((5, 3)), np.ones(5)
+    wild, more = x.copy(), y.copy()
+    wild[0], more[0] = -5.0, 1000.0
+    ours, theirs = (primal(described, Shard(*data), 3)[0] for data in ((x, y), (wild, more)))
+    assert 0 < np.linalg.norm(ours - theirs) <= limit * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
+@pytest.mark.parametrize("objective", ["ridge", "least-absolute", "logistic", "huber"])
+def test_a_sample_that_is_no_number_is_no_sample(bad, objective):
+    described = federation(replace(SMALL, objective=objective), privacy=Privacy(noise=1.0, clip=1.0))
+    x, y = np.ones((5, 3)), np.ones(5)
+    wild, more = x.copy(), y.copy()
+    wild[1, 2], more[2] = bad, bad
+    with np.errstate(all="ignore"):
+        ours, theirs = (primal(described, Shard(*data), 3)[0] for data in ((x, y), (wild, more)))
+    limit = theory.sensitivity(1.0, 5, described.stage().plan.settings.penalty, 2, 1e9)
+    assert np.linalg.norm(ours - theirs) <= 2 * limit  # two samples changed
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 
 from archipel.node import add_scaled, dot, kernel
 from archipel.privacy.bounding import clip_target, norm_l1, norm_l2
-from archipel.problems.losses import slope
+from archipel.problems.losses import LOGISTIC, slope
 
 ROOM = 1.0 - 1e-14  # for rounding: a clipped norm is at most the bound in floating point too
 
@@ -19,9 +19,10 @@ def example_factor(model: Any, x: Any, y: Any, settings: Any) -> Any:
     """What x is multiplied by in an example's gradient: the slope, with features, target and gradient bounded."""
     if settings.clip == np.inf and settings.features == np.inf:
         return slope(settings.loss, dot(x, model), clip_target(y, settings.target))
+    bound = min(settings.target, 1.0) if settings.loss == LOGISTIC else settings.target  # of a class, -1 or 1
     length = norm_l2(x)
     shrunk = 1.0 if length <= settings.features else settings.features / length * ROOM
-    factor = shrunk * slope(settings.loss, shrunk * dot(x, model), clip_target(y, settings.target))
+    factor = shrunk * slope(settings.loss, shrunk * dot(x, model), clip_target(y, bound))
     size = abs(factor) * (length if settings.order == 2 else norm_l1(x))
     if size <= settings.clip:
         return factor

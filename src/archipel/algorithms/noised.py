@@ -12,6 +12,7 @@ What is protected is what a sample says, not that there was one: others see in w
 measurement that is in several samples, such as a value in overlapping windows, pays for each of them.
 """
 
+import math
 from collections import namedtuple
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from archipel.privacy.purse import Purse, pay, pay_apart, release_cost, spend_al
 from archipel.turns import Scene
 
 ROOM = 1.0 - 1e-6  # float32 may round a clipped update up by this much
+LONGEST = 1e20  # of features that count: beyond it a clipped error would be too small for float32
 
 
 class Private(NamedTuple):
@@ -64,7 +66,9 @@ def clipped(error: Any, features: Any, settings: Any) -> Any:
     if size <= settings.clip * ROOM:
         return error
     real = features.dtype.type
-    return error * real(settings.clip * ROOM / size) if size < np.inf else real(0)
+    if not (size < np.inf and length < LONGEST):
+        return real(0)
+    return real(math.copysign(settings.clip * ROOM / length, error))
 
 
 @kernel
@@ -78,7 +82,8 @@ def refine_privately(me: Any, data: Any, settings: Any, moment: Any) -> Any:
     if not paid:
         return False
     error = clipped(data.target[0] - dot(me.model, data.features), data.features, settings)
-    add_scaled(me.model, settings.step * error, data.features)
+    if error != 0.0:  # zero times a feature that is no number would be no number, and show
+        add_scaled(me.model, settings.step * error, data.features)
     disturb(me.model, settings.law, scale, moment.key)
     return True
 

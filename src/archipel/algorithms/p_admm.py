@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.zcdp_nfl import Fit, ZcdpNfl, degrees_of, say
+from archipel.algorithms.fitting import Fit
+from archipel.algorithms.zcdp_nfl import ZcdpNfl, degrees_of, say
 from archipel.errors import BadInput
 from archipel.node import kernel, matvec
 from archipel.privacy.policy import Privacy
@@ -79,8 +80,8 @@ class PAdmm(ZcdpNfl):
         return np.broadcast_to(convexity[:, None], (scene.task.clients, scene.rounds))
 
     def check(self, scene: Scene) -> dict[str, float]:
-        self.fit(scene)
-        return {}
+        """What was chosen."""
+        return {"penalty": self.fit(scene).penalty}
 
 
 def solved(scene: Scene, penalty: float) -> tuple[Any, Any]:

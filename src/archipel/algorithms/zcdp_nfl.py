@@ -17,14 +17,22 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.algorithms.bounded import bounded_gradient
+from archipel.algorithms.fitting import (
+    Fit,
+    fitted,
+    fitted_blindly,
+    fitted_subgradient,
+    fitted_subgradient_blindly,
+)
 from archipel.errors import BadInput
 from archipel.node import add_scaled, kernel
 from archipel.privacy.bounding import project_ball
 from archipel.privacy.noise import NONE, disturb
 from archipel.privacy.policy import Guard, Noise, Privacy, release_costs
 from archipel.privacy.purse import Purse, pay, release_cost, spend_all
-from archipel.problems.losses import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
+from archipel.problems.losses import LOSSES, SQUARED
 from archipel.theory import zcdp_nfl as theory
+from archipel.topology.connectivity import DENSE
 from archipel.turns import Plan, Scene, Turn
 
 
@@ -160,32 +168,23 @@ def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 # --- the descriptions -----------------------------------------------------------------------------------------------
 
 
-class Fit(NamedTuple):
-    """rho, and eta(n) = step / n^decay."""
-
-    penalty: float
-    step: float
-    decay: float
-
-
 @dataclass(frozen=True)
 class ZcdpNfl:
     """Networked ADMM with first-order steps and Gaussian noise: nonsmooth losses and regularisers, no server.
 
-    `step` / n^`decay` is eta(n), `penalty` is rho; where they are not given they fit the loss. `proximal` takes the
-    l1 part as a soft threshold, which also finds solutions with zeros in them; false is the subgradient, as published.
+    `step` / n^`decay` is eta(n), `penalty` is rho. Where they are not given they fit loss, data and graph (a run
+    prints them); with noise they fit what is public: loss, graph and rounds. `proximal` takes the l1 part as a soft
+    threshold, which also finds solutions with zeros in them; false is the subgradient, as published.
     """
 
     topologies: ClassVar = ("peers",)
     precision: ClassVar = "float64"
     shown: ClassVar = "stored"
+    punctual: ClassVar = True
+    rate: ClassVar = theory.RATE
     play: ClassVar = staticmethod(act)
-    fits: ClassVar = {
-        SQUARED: Fit(2.0, 0.4, 0.25),
-        ABSOLUTE: Fit(1.0, 3.0, 1.0),
-        LOGISTIC: Fit(0.25, 4.0, 0.0),
-        HUBER: Fit(1.0, 1.0, 0.25),
-    }
+    fitting: ClassVar = staticmethod(fitted)
+    fitting_blindly: ClassVar = staticmethod(fitted_blindly)
 
     penalty: float | None = None
     step: float | None = None
@@ -211,9 +210,12 @@ class ZcdpNfl:
 
     def fit(self, scene: Scene) -> Fit:
         """rho and eta(n), checked."""
-        fitting = self.fits[scene.task.loss]._asdict()
-        given = {name: getattr(self, name) for name in fitting if getattr(self, name) is not None}
-        fit = Fit(**{name: float(value) for name, value in (fitting | given).items()})
+        given = {name: getattr(self, name) for name in Fit._fields if getattr(self, name) is not None}
+        if len(given) < len(Fit._fields):
+            policy = self.policy(scene)
+            hidden = policy is not None and policy.protects
+            given = (self.fitting_blindly if hidden else self.fitting)(scene)._asdict() | given
+        fit = Fit(**{name: float(value) for name, value in given.items()})
         for name in ("penalty", "step"):
             if not 0 < getattr(fit, name) < np.inf:
                 raise BadInput(f"algorithm.{name}", getattr(fit, name), "a positive number")
@@ -234,21 +236,30 @@ class ZcdpNfl:
         return {"clients": tables["peer"].model}
 
     def check(self, scene: Scene) -> dict[str, float]:
-        """The stability bound of the step for a squared loss, and what the theory says of the noise."""
+        """What was chosen, the largest stable step for a squared loss, and what the theory says of the noise."""
         fit = self.fit(scene)
-        graph = theory.spectrum(adjacency(scene.graph)) if scene.task.clients > 1 else None
-        found = {"noise_factor": theory.noise_factor(graph, fit.penalty, scene.task.size)} if graph else {}
+        found = {"penalty": fit.penalty, "step": fit.step, "decay": fit.decay, "rate": self.rate.order}
         if scene.task.loss == SQUARED:
             found["step_bound"] = step_bound(scene, fit.penalty)
             if fit.decay == 0 and fit.step > found["step_bound"]:
                 right = f"at most {found['step_bound']:.4g}, beyond which it may diverge, or a decay above 0"
                 raise BadInput("algorithm.step", fit.step, right)
-        policy = self.policy(scene)
+        return found | self.check_noise(scene, fit)
+
+    def check_noise(self, scene: Scene, fit: Fit) -> dict[str, float]:
+        """(3.12) at its largest, and of (3.21) what can be computed: alpha_xi, and for zeta < 1 the noise term."""
+        found, policy = {}, self.policy(scene)
+        if 1 < scene.task.clients <= DENSE:
+            graph = theory.spectrum(adjacency(scene.graph))
+            found["noise_factor"] = theory.noise_factor(graph, fit.penalty, scene.task.size)
         if policy is not None and policy.protects:
             weights = self.weights(scene, fit)
             noise, change, _ = priced(policy, scene, weights)
             found["sensitivity"] = float((change / weights[:, 0]).max())
             found["noise"] = float(noise.first.max())
+            if policy.zeta < 1 and "noise_factor" in found:
+                first = noise.first[:, 0] ** 2
+                found["noise_term"] = theory.noise_term(found["noise_factor"], first, policy.zeta, scene.rounds)
         return found
 
 
@@ -265,7 +276,8 @@ class ZcdpGradNfl(ZcdpNfl):
     """The conventional networked subgradient method with the same noise, to compare."""
 
     play: ClassVar = staticmethod(act_by_subgradient)
-    fits: ClassVar = dict.fromkeys((SQUARED, LOGISTIC, HUBER), Fit(1.0, 0.3, 0.5)) | {ABSOLUTE: Fit(1.0, 1.0, 0.75)}
+    fitting: ClassVar = staticmethod(fitted_subgradient)
+    fitting_blindly: ClassVar = staticmethod(fitted_subgradient_blindly)
 
     proximal: bool = False
 
@@ -274,8 +286,9 @@ class ZcdpGradNfl(ZcdpNfl):
         return np.broadcast_to(inertias(fit, scene.rounds), (scene.task.clients, scene.rounds))
 
     def check(self, scene: Scene) -> dict[str, float]:
-        self.fit(scene)
-        return {}
+        """What was chosen."""
+        fit = self.fit(scene)
+        return {"step": fit.step, "decay": fit.decay}
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -304,9 +317,11 @@ def step_bound(scene: Scene, penalty: float) -> float:
 
     The condition of linearised ADMM (Ling, Shi, Wu, Ribeiro, IEEE Trans. Signal Processing, 2015).
     """
-    matrix = adjacency(scene.graph)
-    least = float(np.linalg.eigvalsh(np.diag(matrix.sum(1)) + matrix)[0])
-    curvature = max(2 * np.linalg.norm(x, 2) ** 2 / len(x) for x in scene.task.inputs(10**9) if len(x))
+    least = 0.0
+    if scene.task.clients <= DENSE:
+        matrix = adjacency(scene.graph)
+        least = float(np.linalg.eigvalsh(np.diag(matrix.sum(1)) + matrix)[0])
+    curvature = max(2 * float(np.linalg.norm(x, 2)) ** 2 / len(x) for x in scene.task.inputs(10**9) if len(x))
     needed = curvature / 2 + scene.task.regulariser[1] / scene.task.clients - penalty * max(least, 0.0)
     return 1 / needed if needed > 0 else math.inf
 
