@@ -75,7 +75,7 @@ def summary(result: "Result") -> dict[str, str]:
 
 def scores(result: "Result") -> list[str]:
     """The metrics that say how good the models are, of the whole federation."""
-    counted = ("parameters.", "bytes.", "updates")
+    counted = ("parameters.", "bytes.", "updates", "worth.")
     return [name for name in result.metrics() if not name.startswith(counted) and not name.endswith(".node")]
 
 
@@ -92,8 +92,7 @@ def title_of(metric: str) -> str:
 
 def picture(curves: Mapping[str, list[tuple[int, float]]], metric: str) -> str:
     """Learning curves as a drawing inside the page."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(7.5, 4.2))
+    figure, axes = canvas()
     for name, curve in curves.items():
         x, y = np.array(curve, float).T
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,9 +141,30 @@ def privacy_section(ledger: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def asked_section(result: "Result") -> str:
+    """Whom a server that samples asked: everyone's share of the data, gradient norm, chance and times; its worth."""
+    seed = result.rows[0][0]
+    last = max(row[1] for row in result.rows if row[0] == seed)
+    wanted = {"share": "weight", "norm": "gradient norm", "chance": "chance", "noise": "noise of a release"}
+    wanted |= {"asked": "rounds asked", "stopped": "silent, its budget spent"}
+    found: dict[str, dict[str, float]] = {}
+    for s, n, metric, value, node in result.rows:
+        if (s, n) == (seed, last) and metric.removesuffix(".node") in wanted and node:
+            found.setdefault(node, {})[metric.removesuffix(".node")] = value
+    columns = [name for name in wanted if any(name in row for row in found.values())]
+    rows = ((f"client {k}", *(f"{row[c]:.4g}" for c in columns)) for k, row in list(found.items())[:SHOWN_ROWS])
+    worth = [metric for metric in result.metrics() if metric.startswith("worth.")]
+    lines = [
+        f"<p>With {metric.removeprefix('worth.')} sampling what of the convergence bound depends on the choice "
+        f"would be {result.final(metric):.3g} times ours.</p>"
+        for metric in worth
+    ]
+    return "\n".join([*lines, table(["", *(wanted[c] for c in columns)], rows)])
+
+
 def paid_picture(nodes: Any, delta: float) -> str:
     """Everyone's epsilon over the rounds; budgets are dashed."""
-    figure, axes = pyplot().subplots(figsize=(7.5, 4.2))
+    figure, axes = canvas()
     for node in nodes[:SHOWN_NODES]:
         spent = [value if value is not None else np.nan for value in node["over_time"]["epsilon"]]
         (line,) = axes.plot(node["over_time"]["round"], spent, label=node["node"], linewidth=1.4)
@@ -164,14 +184,12 @@ def shown_number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
 
 
-def pyplot() -> Any:
-    """Matplotlib without a screen."""
-    import matplotlib
+def canvas() -> tuple[Any, Any]:
+    """An empty picture and its axes; without pyplot, which takes longer to load than a small run takes."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
+    figure = Figure(figsize=(7.5, 4.2))
+    return figure, figure.subplots()
 
 
 def drawn(figure: Any) -> str:
@@ -180,7 +198,6 @@ def drawn(figure: Any) -> str:
     figure.savefig(
         buffer, format="svg", bbox_inches="tight", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
     )
-    pyplot().close(figure)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 

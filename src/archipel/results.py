@@ -64,10 +64,11 @@ class Result:
 
     def pictures(self) -> list[tuple[str, str]]:
         """Further sections of the report, (title, HTML), that an algorithm's measurements call for."""
-        from archipel.report import privacy_section
+        from archipel.report import asked_section, privacy_section
 
+        asked = [("Whom the server asked", asked_section(self))] if "asked.node" in self.metrics() else []
         paid = [ledger for ledger in self.ledgers if ledger is not None]
-        return [("Privacy: what each client has paid", privacy_section(paid[0]))] if paid else []
+        return asked + ([("Privacy: what each client has paid", privacy_section(paid[0]))] if paid else [])
 
     def ledger(self) -> dict[str, Any]:
         """What each client's data has paid, for each seed."""

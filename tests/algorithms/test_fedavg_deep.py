@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep  # noqa: E402
+from archipel.algorithms.sampling import sampled  # noqa: E402
 from archipel.draws import key_of  # noqa: E402
 from archipel.errors import BadInput  # noqa: E402
 from archipel.federation import Federation  # noqa: E402
@@ -95,6 +96,31 @@ def test_local_steps_end_an_epoch_early():
     assert (moved(local_steps=3) != moved()).any()
 
 
+@pytest.mark.parametrize("sampling", ["uniform", "weight", "optimal"])
+def test_a_server_that_samples_asks_by_chance_and_merges_without_bias(sampling):
+    """FedAvg with algorithm 1's lines 2 to 5 and 15, written again for linear models and whole batches."""
+    problem = Linear(clients=6, size=5, samples=30, test=20)
+    algorithm = FedAvgDeep(0.05, 30, sampling=sampling, draws=3, pretrain=1)
+    federation = Federation(problem, algorithm, rounds=9, every=9, precision="float64")
+    stage = federation.stage(1)
+    engine, source = federation.engine_of(stage), stage.task.source
+    x, y = source.x.reshape(6, 30, 5), source.y.reshape(6, 30)
+    model, weight, asked = np.zeros(5), np.full(6, 1 / 6), np.zeros(6)
+    slopes = np.array([2 * x[k].T @ (x[k] @ model - y[k]) / 30 for k in range(6)])
+    norms = np.linalg.norm(slopes, axis=1)
+    chance = norms / norms.sum() if sampling == "optimal" else weight  # corollary 1: nothing is noised
+    assert chance.max() < 1 / 3
+    for n in range(9):
+        counts = sampled(chance, 3, 1, n) if n else np.ones(6)
+        share = counts * weight / (3 * chance) if n else weight
+        model = model - 0.05 * sum(share[k] * 2 * x[k].T @ (x[k] @ model - y[k]) / 30 for k in range(6))
+        asked += counts > 0
+        engine.advance(n, n + 1)
+        assert stage.plan.tables["server"].model[0] == pytest.approx(model, abs=1e-10)
+    assert stage.plan.tables["client"].asked[:, 0].tolist() == asked.tolist()
+    assert stage.plan.tables["server"].chance[0] == pytest.approx(chance)
+
+
 def test_dp_fedavg_bounds_clients_pays_and_stops():
     algorithm = DpFedAvgDeep(step=0.1, batch=8, clip=0.1, epsilon=2.0, asked=0.5)
     federation = Federation(Deep(model="mlp", samples=200), algorithm, rounds=6, every=6)
@@ -127,6 +153,10 @@ def test_a_model_that_diverges_says_where():
         (FedAvgDeep(epochs=0), "algorithm.epochs"),
         (FedAvgDeep(local_steps=-1), "algorithm.local_steps"),
         (FedAvgDeep(asked=0.0), "algorithm.asked"),
+        (FedAvgDeep(sampling="optimum"), "algorithm.sampling"),
+        (FedAvgDeep(sampling="uniform", draws=10), "sampling.draws"),
+        (FedAvgDeep(sampling="uniform", asked=0.5), "algorithm.asked"),
+        (FedAvgDeep(sampling="optimal", pretrain=0), "algorithm.pretrain"),
         (DpFedAvgDeep(clip=0.0), "algorithm.clip"),
         (DpFedAvgDeep(epsilon=0.0), "privacy.epsilon"),
         (DpFedAvgDeep(delta=0.0), "algorithm.delta"),

@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy import stats
 
-from archipel.algorithms import pldp_fl
+from archipel.algorithms import asking, pldp_fl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.sampling import sampled, solve_p2
 from archipel.draws import key_of
@@ -152,6 +152,30 @@ def test_what_every_algorithm_keeps_to():
     check_algorithm(Federation(SMALL, PldpFl("uniform", **FAST), rounds=6))
 
 
+def test_what_the_choice_is_worth_and_who_was_asked_is_in_the_report(tmp_path):
+    """The ratio of (6) under other chances, by a sum written again; and a table of clients in the page."""
+    problem = Linear(clients=6, size=6, samples=60, test=50)
+    algorithm = PldpFl("optimal", draws=2, batch=60, step=0.05, budgets=(1.0, 2.0, 4.0, 8.0, 8.0, 8.0), tradeoff=2.0)
+    federation = Federation(problem, algorithm, rounds=12, every=12)
+    result = federation.run()
+    stage = federation.stage()
+    last = {m: [v for _, n, name, v, _ in result.rows if (n, name) == (12, m)] for m in result.metrics()}
+    norms, chance, noise = last["norm.node"], last["chance.node"], stage.plan.settings.noise
+    by_hand = {
+        name: sum(g**2 / x + 2.0 * b**2 / x**0.5 for g, b, x in zip(norms, noise, q))
+        for name, q in (("ours", chance), ("uniform", [1 / 6] * 6))
+    }
+    assert (
+        last["worth.uniform"] == pytest.approx([by_hand["uniform"] / by_hand["ours"]]) and last["worth.uniform"][0] > 1
+    )
+    assert last["worth.weight"] == pytest.approx(last["worth.uniform"])  # equal shares here
+    assert sum(last["asked.node"]) > 12
+    page = (result.save(tmp_path) / "report.html").read_text()
+    assert "Whom the server asked" in page and "With uniform sampling" in page and "rounds asked" in page
+    assert "Privacy: what each client has paid" in page and "epsilon 8" in page
+    assert "worth.uniform</h2>" not in page
+
+
 def test_a_client_drawn_twice_answers_once_and_counts_twice():
     stage, engine = staged(SMALL, PldpFl("uniform", **FAST, pretrain=0), 12)
     tables, asked = stage.plan.tables, np.zeros(5)
@@ -213,10 +237,10 @@ def test_pre_training_estimates_norms_charges_them_and_solves_p2():
 
 def test_someone_who_was_away_counts_as_the_mean_of_the_others():
     settings = staged(SMALL, PldpFl("optimal", **FAST), 4)[0].plan.settings
-    settings.noise[:] = 1e-9
-    chance = pldp_fl.chances(np.array([4.0, 1.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 1, 2.0]), settings)
+    model, norms, heard = np.zeros(1), np.array([4.0, 1.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 1, 2.0])
     squares = np.array([4.0, 1.0, 7 / 4, 1.0, 1.0])
-    assert chance == pytest.approx(np.sqrt(squares) / np.sqrt(squares).sum(), rel=1e-3)
+    found = asking.norms_of(asking.Server(model, np.zeros(5), norms, heard), settings)
+    assert found == pytest.approx(np.sqrt(squares))
 
 
 # --- budgets ------------------------------------------------------------------------------------------------

@@ -3,13 +3,17 @@
 FedAvg: McMahan et al., AISTATS 2017, algorithm 1. DP-FedAvg: McMahan, Ramage, Talwar, Zhang, ICLR 2018,
 algorithm 1: whole clients are protected, by a server that is trusted. It asks each with a secret chance, clips
 its update, and adds noise to their sum.
+
+FedAvg's server may also sample whom it asks, in any of the ways of `sampling`, and merge without bias: `asking`.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.algorithms import asking
 from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, shuffled_batches
@@ -82,7 +86,7 @@ def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
     return True
 
 
-def train(model: Any, data: Any, settings: Settings, moment: Any) -> None:
+def train(model: Any, data: Any, settings: Any, moment: Any) -> None:
     """Local steps, in place."""
     left = settings.local_steps or -1
     for epoch in range(settings.epochs):
@@ -91,6 +95,57 @@ def train(model: Any, data: Any, settings: Settings, moment: Any) -> None:
                 return
             settings.learner.descend(model, data, rows, settings.step)
             left -= 1
+
+
+# --- a server that samples --------------------------------------------------------------------------------
+
+
+class SampledSettings(NamedTuple):
+    learner: Any
+    step: float
+    batch: int
+    epochs: int
+    local_steps: int
+    sampling: Any  # Uniform, ByWeight or Optimal
+    weights: Any  # p_i
+    noise: Any  # B_i: there is none
+    clip: float  # what a norm counts that nobody knows
+    pretrain: int
+    seed: int
+
+
+class SampledClient(NamedTuple):
+    model: Any
+    share: Any  # what its update will count: comes with the question and goes back with the answer
+    asked: Any  # in how many rounds
+
+
+def take_question(me: Any, said: Any, settings: SampledSettings, moment: Any) -> None:
+    me.model[:] = said.model
+    me.share[0] = said.share[0]
+    me.asked[0] += 1
+
+
+def answer(me: Any, data: Any, said: Any, settings: SampledSettings, moment: Any) -> bool:
+    """As `act`, and the norm of the gradient over all samples while pre-training: nobody is protected here."""
+    if not moment.present:
+        return False
+    if moment.round < settings.pretrain:
+        settings.learner.gradient(said.change, me.model, data, np.arange(len(data.y)))
+        said.norm[0] = np.linalg.norm(said.change.astype(float))
+    said.change[:] = me.model
+    train(me.model, data, settings, moment)
+    np.subtract(me.model, said.change, out=said.change)
+    check_finite(said.change, settings.step)
+    said.share[0] = me.share[0]
+    return True
+
+
+def sampled_measures(settings: SampledSettings, tables: dict[str, Any], round: int) -> dict[str, Any]:
+    return asking.measured(tables, settings) | {"asked.node": tables["client"].asked[:, 0].copy()}
+
+
+# --- a server that asks each by a coin ----------------------------------------------------------------------
 
 
 def hear(inbox: Any, said: Any, settings: Settings, edge: Any) -> None:
@@ -117,6 +172,8 @@ class FedAvgDeep:
     """The server averages what the clients that it asks make of its model, each weighed by its samples.
 
     A client takes `epochs` passes over its samples in batches, or at most `local_steps` steps where that is not 0.
+    Each is asked with the chance `asked`; or the server draws `draws` clients a round by a `sampling`: uniform,
+    weight or optimal, whose gradient norms come from `pretrain` rounds with everyone.
     """
 
     topologies: ClassVar = ("star",)
@@ -128,6 +185,9 @@ class FedAvgDeep:
     epochs: int = 1
     local_steps: int = 0
     asked: float = 1.0
+    sampling: str = ""
+    draws: int = 3
+    pretrain: int = 1
 
     def settings(self, scene: Scene) -> Settings:
         """The numbers of a run, checked."""
@@ -151,7 +211,45 @@ class FedAvgDeep:
 
     def plan(self, scene: Scene) -> Plan:
         """Clients, a server with the initial model, and their two turns."""
-        return averaging_plan(self.settings(scene), scene)
+        return self.sampled_plan(scene) if self.sampling else averaging_plan(self.settings(scene), scene)
+
+    def sampled_plan(self, scene: Scene) -> Plan:
+        """The same with a server that samples."""
+        sizes, dtype, size = sizes_of(scene.task), scene.dtype, scene.task.size
+        check_training(self, sizes)
+        if self.asked != 1:
+            raise BadInput("algorithm.asked", self.asked, f"1, as sampling is {self.sampling}: it says who is asked")
+        asking.check_pretrain(self.sampling, self.pretrain, scene.rounds)
+        sampling = asking.chosen_sampling(self.sampling, self.draws, 0.0)
+        nobody, clients = np.zeros(len(sizes)), len(sizes)
+        sampling.chances(sizes, nobody + 1, nobody)  # refuses N <= K
+        settings = SampledSettings(
+            learner_of(scene.task, dtype),
+            self.step,
+            self.batch,
+            self.epochs,
+            self.local_steps,
+            sampling,
+            sizes / sizes.sum(),
+            nobody,
+            1.0,
+            self.pretrain,
+            scene.seed,
+        )
+        model, one = np.zeros((clients, size), dtype), np.zeros((clients, 1))
+        server = asking.server_of(settings.learner.start().astype(dtype), settings)
+        question, word, inbox = asking.words_of(size, clients, dtype)
+        return Plan(
+            {"client": SampledClient(model, one, one.copy()), "server": server},
+            (
+                Tell("server", "client", asking.tell, take_question, question),
+                Turn("client", "server", answer, asking.hear, asking.merge, word, inbox),
+            ),
+            settings,
+            {0: size, 1: size},
+            plain_only=True,
+            measure=partial(sampled_measures, settings),
+        )
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned."""

@@ -16,11 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.sampling import SAMPLINGS, Optimal, choose, ladder_of, merging_weights
-from archipel.draws import key_of
+from archipel.algorithms import asking
+from archipel.algorithms.sampling import Optimal
 from archipel.errors import BadInput, did_you_mean
 from archipel.generators import add_gaussian, poisson_batch
-from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.ledger import Ledger
 from archipel.privacy.personal import (
@@ -72,81 +71,6 @@ class Client(NamedTuple):
     mu: Any  # sensitivity / sigma of its releases
     asked: Any  # in how many rounds
     stopped: Any  # how often it kept silent, its budget spent
-
-
-class Server(NamedTuple):
-    model: Any
-    chance: Any  # q, zeros before it is known
-    norms: Any  # sum of the squared norms it heard of, per client
-    heard: Any  # how many
-
-
-class Question(NamedTuple):
-    model: Any
-    share: Any
-    chance: Any
-
-
-class Answer(NamedTuple):
-    change: Any
-    share: Any
-    norm: Any
-
-
-class Inbox(NamedTuple):
-    total: Any
-    norms: Any
-    heard: Any
-
-
-# --- the server ---------------------------------------------------------------------------------------------
-
-
-def drawn(chance: Any, settings: Settings, moment: Any) -> Any:
-    """Line 5: how often each client is drawn this round."""
-    counts = np.zeros(len(chance), np.int64)
-    choose(counts, ladder_of(chance), settings.sampling.draws, key_of(settings.seed, 0, moment.round))
-    return counts
-
-
-def tell(me: Any, said: Any, settings: Settings, moment: Any) -> bool:
-    """Line 7: w^r to a client of S_r, with what its update will count; to everyone while pre-training."""
-    k = moment.peer
-    if moment.round < settings.pretrain:
-        said.share[0] = settings.weights[k]
-    else:
-        counts = drawn(me.chance, settings, moment)
-        if counts[k] == 0:
-            return False
-        said.share[0] = merging_weights(settings.weights, me.chance, counts, settings.sampling.draws)[k]
-        said.chance[0] = me.chance[k]
-    said.model[:] = me.model
-    return True
-
-
-def hear(inbox: Any, said: Any, settings: Settings, edge: Any) -> None:
-    """Line 15, one client's part: p_i / (K q_i) of its change, as often as it was drawn."""
-    add_scaled(inbox.total, inbox.total.dtype.type(said.share[0]), said.change)
-    if said.norm[0] > 0:
-        inbox.norms[edge.sender] += said.norm[0] ** 2
-        inbox.heard[edge.sender] += 1
-
-
-def merge(me: Any, inbox: Any, settings: Settings, moment: Any) -> None:
-    """Line 15; and line 2, when pre-training is over."""
-    me.model[:] += inbox.total
-    me.norms[:] += inbox.norms
-    me.heard[:] += inbox.heard
-    if moment.round == settings.pretrain - 1:
-        me.chance[:] = chances(me.norms, me.heard, settings)
-
-
-def chances(norms: Any, heard: Any, settings: Settings) -> Any:
-    """q, from the root mean square of the norms; who was away counts as the mean of the others."""
-    known = heard > 0
-    squares = np.where(known, norms / np.maximum(heard, 1), 0.0)
-    squares[~known] = squares[known].mean() if known.any() else settings.clip**2
-    return settings.sampling.chances(settings.weights, np.sqrt(squares), settings.noise)
 
 
 # --- a client -----------------------------------------------------------------------------------------------
@@ -291,7 +215,7 @@ class PldpFl:
         if not 1 <= self.batch <= sizes[small]:
             right = f"1 to {sizes[small]}, the samples of {names_of(scene.task)[small]}, who has fewest"
             raise BadInput("algorithm.batch", self.batch, right)
-        sampling = self.chosen_sampling()
+        sampling = asking.chosen_sampling(self.sampling, self.draws, self.tradeoff)
         weights = sizes / sizes.sum()
         sampling.chances(weights, np.ones(len(sizes)), np.ones(len(sizes)))  # refuses N <= K
         rates, budgets = self.batch / sizes, drawn_budgets(self.budgets, len(sizes), scene.seed)
@@ -326,19 +250,9 @@ class PldpFl:
         check_delta(self.delta, "algorithm.delta")
         if self.relation not in RELATIONS:
             raise BadInput("algorithm.relation", self.relation, did_you_mean(self.relation, RELATIONS))
-        least = 1 if self.sampling == "optimal" else 0
-        if not least <= self.pretrain <= rounds:
-            right = f"from {least} to {rounds} rounds" + (", as P2 needs gradient norms" if least else "")
-            raise BadInput("algorithm.pretrain", self.pretrain, right)
+        asking.check_pretrain(self.sampling, self.pretrain, rounds)
         if not 0 < self.norm_share * max(self.pretrain, 1) < 1:
             raise BadInput("algorithm.norm_share", self.norm_share, "a small share of a budget, above 0")
-
-    def chosen_sampling(self) -> Any:
-        if self.sampling not in SAMPLINGS:
-            raise BadInput("algorithm.sampling", self.sampling, did_you_mean(self.sampling, SAMPLINGS))
-        if self.sampling == "optimal":
-            return Optimal(self.draws, self.tradeoff)
-        return SAMPLINGS[self.sampling](self.draws)
 
     def plan(self, scene: Scene) -> Plan:
         """Clients that keep what they were told, a server, and their two turns."""
@@ -347,23 +261,17 @@ class PldpFl:
             return replace(self, **own).plan(scene._replace(privacy=None))
         settings, dtype = self.settings(scene), scene.dtype
         clients, size = scene.task.clients, scene.task.size
-        start = settings.learner.start().astype(dtype)
-        chance = np.zeros((1, clients))
-        if not self.pretrain:
-            chance[0] = settings.sampling.chances(settings.weights)
-        one, each = np.zeros((clients, 1)), np.zeros(clients)
+        one = np.zeros((clients, 1))
+        model = np.zeros((clients, size), dtype)
         tables = {
-            "client": Client(
-                np.zeros((clients, size), dtype), one, one.copy(), one - 1, *(one.copy() for _ in range(3))
-            ),
-            "server": Server(start[None].copy(), chance, each[None].copy(), each[None].copy()),
+            "client": Client(model, one, one.copy(), one - 1, *(one.copy() for _ in range(3))),
+            "server": asking.server_of(settings.learner.start().astype(dtype), settings),
         }
-        empty, number = np.zeros(size, dtype), np.zeros(1)
+        question, answer, inbox = asking.words_of(size, clients, dtype)
         turns = (
-            Tell("server", "client", tell, take, Question(empty, number, number)),
-            Turn("client", "server", act, hear, merge, Answer(empty, number, number), Inbox(empty, each, each)),
+            Tell("server", "client", asking.tell, take, question),
+            Turn("client", "server", act, asking.hear, asking.merge, answer, inbox),
         )
-
         return Plan(
             tables,
             turns,
@@ -390,10 +298,8 @@ def measured(settings: Settings, tables: dict[str, Any], round: int) -> dict[str
     clients = tables["client"]
     with np.errstate(divide="ignore"):
         noise = np.where(clients.mu[:, 0] > 0, sensitivity(settings) / clients.mu[:, 0], np.nan)
-    return {
-        "chance.node": tables["server"].chance[0].copy(),
+    return asking.measured(tables, settings) | {
         "asked.node": clients.asked[:, 0].copy(),
         "stopped.node": clients.stopped[:, 0].copy(),
-        "norm.node": np.sqrt(tables["server"].norms[0] / np.maximum(tables["server"].heard[0], 1)),
         "noise.node": noise,
     }

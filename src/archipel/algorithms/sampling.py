@@ -144,6 +144,12 @@ def optimality_gap(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff
     return float(max(gaps))
 
 
+def p2_value(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff: float) -> float:
+    """What (6) minimises: sum_i p_i^2 G_i^2 / q_i + lambda p_i^2 B_i^2 / sqrt(q_i)."""
+    weight, gradient, noise = (np.asarray(a, float) for a in (weight, gradient, noise))
+    return float(np.sum((weight * gradient) ** 2 / chance + tradeoff * (weight * noise) ** 2 / np.sqrt(chance)))
+
+
 def optimal_by_gradient(weight: Any, gradient: Any) -> Any:
     """Corollary 1 where G_i >> B_i: q_i proportional to p_i G_i."""
     share = np.asarray(weight, float) * gradient
