@@ -1,6 +1,7 @@
 """The command line."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -242,6 +243,7 @@ register_deployment(app)
 
 def main() -> None:
     """Errors that people cause are sentences; they end with status 2."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # seeds run side by side: more threads would fight for the cores
     try:
         app()
     except (BadInput, Missing) as problem:

@@ -177,7 +177,7 @@ class Synthetic:
         signal = signals(law[:REHEARSED].astype(float), np.random.default_rng([seed, 4]))
         past = np.stack([next(signal) for _ in range(samples)], 1)
         for mine in past:
-            yield mapped(world, mine[:, SEEN])
+            yield mapped(world, mine[:, SEEN].astype(world.phases.dtype))
 
 
 def signals(law: Any, draw: np.random.Generator) -> Iterator[Any]:

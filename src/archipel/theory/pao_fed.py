@@ -35,10 +35,10 @@ MOST_NUMBERS = 2**23  # of second moments kept at once; the solver keeps twenty 
 
 def correlation(features: Array) -> Array:
     """R_k = E[z z^T] of one client, from its samples of z, one a row (Assumption 1)."""
-    features = np.asarray(features, float)
+    features = np.asarray(features)
     if features.ndim != 2 or len(features) == 0:
         raise BadInput("features", features.shape, "a table with one sample a row, at least one")
-    return features.T @ features / len(features)
+    return features.T @ features / float(len(features))
 
 
 def fourth_moment(features: Array) -> Array:
@@ -81,7 +81,7 @@ def step_bounds(shards: Iterable[Array]) -> dict[str, float]:
         matrix = correlation(features)
         if np.linalg.norm(matrix) > eigenvalue:  # no eigenvalue exceeds it, so few clients need a decomposition
             eigenvalue = max(eigenvalue, largest_eigenvalue([matrix]))
-        norm = max(norm, float((np.asarray(features, float) ** 2).sum(axis=1).max()))
+        norm = max(norm, float(np.einsum("ij,ij->i", features, features).max()))
     if eigenvalue <= 0:
         raise BadInput("features", eigenvalue, "at least one client with a sample that is not zero")
     return {
