@@ -9,15 +9,16 @@ Zenoh drops what is put during an outage, without an error: `post.PostOffice` se
 
 import json
 import queue
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from archipel.errors import BadInput, Missing
 
 LEASE = 4000  # milliseconds after which a silent connection counts as lost
+EAR = 1 << 14  # frames that wait to be heard; further ones wait in the network
 RETRY = {"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2}
 
 
@@ -101,11 +102,26 @@ class ZenohLink:
             self.session = library.open(config)
         except library.ZError as problem:
             raise cannot_open(settings, str(problem)) from problem
-        self.ears = [self.session.declare_subscriber(key(n, name), partial(self.hear, n)) for n in neighbours]
+        # One queue for all neighbours, whoever they are, and one thread that empties it. What a neighbour sees is a
+        # subscription to its own key (of which nothing is kept): only then is a number on the wire enough for the key.
+        self.ear = self.session.declare_subscriber(key("*", name), library.handlers.FifoChannel(EAR))
+        self.known = [
+            self.session.declare_subscriber(key(n, name), library.handlers.RingChannel(1)) for n in neighbours
+        ]
         self.mouths = {n: self.session.declare_publisher(key(name, n)) for n in neighbours}
+        threading.Thread(target=self.listen, daemon=True).start()
 
-    def hear(self, sender: str, sample: Any) -> None:
-        self.box.put((sender, bytes(sample.payload)))
+    def listen(self) -> None:
+        """Move what came in into the box: all there is at once, since every change of thread costs."""
+        with suppress(self.error):  # closed
+            while True:
+                self.put(self.ear.handler.recv())
+                while (sample := self.ear.handler.try_recv()) is not None:
+                    self.put(sample)
+
+    def put(self, sample: Any) -> None:
+        """The key says who spoke: `access` lets nobody put under another's."""
+        self.box.put((str(sample.key_expr).split("/")[1], bytes(sample.payload)))
 
     def send(self, to: str, data: bytes) -> None:
         with suppress(self.error):  # not connected: it will be sent again
