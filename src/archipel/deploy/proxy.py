@@ -1,11 +1,15 @@
 """A small TCP forwarder between two nodes: it counts bytes, and it can cut the cable. For tests and `--chaos`."""
 
+import random
 import selectors
 import socket
 import threading
 import time
 
+from archipel.errors import Missing
+
 CHUNK = 1 << 16
+PORTS = 12_000, 32_000  # below what systems hand out to callers (from 32768 on Linux, 49152 elsewhere)
 
 
 class Proxy:
@@ -13,8 +17,8 @@ class Proxy:
 
     def __init__(self, port: int):
         self.target = port
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.listener.getsockname()[1]
+        self.port = free_port()
+        self.listener = socket.create_server(("127.0.0.1", self.port))
         self.up = self.down = 0  # bytes to the listening node, and back
         self.cut_until = 0.0
         self.ends: dict[socket.socket, tuple[socket.socket, bool]] = {}  # end -> the other one, is it the caller's
@@ -90,6 +94,16 @@ class Proxy:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port of this machine that nobody uses now.
+
+    Not one of those that the system hands out by itself: a caller could be given it while our node is being started
+    again, even a caller of that very port, who would then talk to itself.
+    """
+    draw = random.SystemRandom()
+    for _ in range(100):
+        try:
+            with socket.create_server(("127.0.0.1", draw.randrange(*PORTS))) as listener:
+                return int(listener.getsockname()[1])
+        except OSError:
+            continue
+    raise Missing(f"No port between {PORTS[0]} and {PORTS[1]} is free on this machine.")
