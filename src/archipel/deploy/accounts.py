@@ -52,12 +52,10 @@ class PurseAccount(Account):
     def __init__(self, path: Path, name: str, terms: Terms, me: Any):
         self.ledger = open_ledger(path, name, terms)
         self.before: list[Charge] = []  # charged before the crash, for words that never left
-        self.done = 0
         self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
             me.spent[0] = self.spent = self.ledger.rho()
             me.releases[0] = self.releases = len(self.ledger.charges)
-            self.done = len(self.ledger.charges)
 
     def paid(self, n: int, me: Any) -> None:
         cost, count = float(me.spent[0]) - self.spent, float(me.releases[0]) - self.releases
@@ -65,18 +63,17 @@ class PurseAccount(Account):
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
         charge = Charge(n, Zcdp(cost), 1)
-        self.done += 1
         if self.before and self.before[0] == charge:
             self.before.pop(0)
             return
-        self.before = []
+        self.before = []  # another release than before the crash: what was charged stays charged
         self.ledger.charge(*charge)
 
     def count(self) -> int:
-        return self.done
+        return len(self.ledger.charges) - len(self.before)
 
     def resume(self, count: int, me: Any) -> None:
-        self.before, self.done = self.ledger.charges[count:], count
+        self.before = self.ledger.charges[count:]
         self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
 
     def total(self, me: Any) -> float | None:
