@@ -6,6 +6,7 @@ device: it needs NumPy, Zenoh and cryptography, and nothing else.
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 
 from archipel.deploy.store import Halted
 from archipel.errors import BadInput, Diverged, Missing
+from archipel.privacy.journal import Damaged
+from archipel.privacy.ledger import Overspent
 
-FOREVER = float("inf")
+EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)
 
 
 def live(order: dict[str, Any]) -> int:
@@ -24,6 +27,7 @@ def live(order: dict[str, Any]) -> int:
 
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
     stopped: list[int] = []
+    parent = os.getppid() if order.get("orphans") == "end" else None
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
     signal.signal(signal.SIGINT, lambda number, frame: stopped.append(number))
     try:
@@ -33,20 +37,26 @@ def live(order: dict[str, Any]) -> int:
         folder = Path(order["folder"]) if order.get("folder") else None
         addresses = {**deploy.addresses, **order.get("addresses", {})}
         node = open_node(federation, order["name"], Path(order["description"]).parent, folder, addresses)
-    except (BadInput, Missing, Halted) as problem:
-        print(problem, file=sys.stderr)
-        return 2
+    except EXPECTED as problem:
+        return last_words(order["name"], problem, 2)
     try:
-        node.run(lambda: bool(stopped), order.get("linger", 1.0))
-    except (Halted, Diverged) as problem:
-        print(problem, file=sys.stderr)
-        return 1
-    except (BadInput, Missing) as problem:
-        print(problem, file=sys.stderr)
-        return 2
+        node.run(lambda: bool(stopped) or (parent is not None and os.getppid() != parent), order.get("linger", 1.0))
+    except EXPECTED as problem:
+        return last_words(order["name"], problem, 1)
     finally:
         node.close()
-    return 0 if node.player.finished or not stopped else 130
+    return 0 if node.player.finished else 130
+
+
+def last_words(name: str, problem: Exception, status: int) -> int:
+    """What went wrong, as one sentence; returns the status of the process."""
+    if isinstance(problem, OSError):  # a checkpoint that fails says so itself; this is the ledger, a report, the data
+        where = f" ({problem.filename})" if problem.filename else ""
+        sentence = f"{name}: {problem.strerror or problem}{where}. Its last checkpoint is whole; start it again."
+    else:
+        sentence = str(problem)
+    print(" ".join(sentence.split()), file=sys.stderr)
+    return 2 if isinstance(problem, BadInput | Missing) else status
 
 
 def order_of(arguments: list[str] | None = None) -> dict[str, Any]:
