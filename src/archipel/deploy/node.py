@@ -15,7 +15,7 @@ from archipel.deploy.memoir import restore, state_of
 from archipel.deploy.pace import pace_of
 from archipel.deploy.part import Part, part_of
 from archipel.deploy.player import Player
-from archipel.deploy.post import PostOffice
+from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import Halted, Store
 from archipel.deploy.trace import Trace, write_status
@@ -36,7 +36,7 @@ class Node:
         self.part, self.link, self.deploy, self.folder = part, link, deploy, folder
         self.store = Store(folder, deploy.durable) if folder else None
         self.trace = Trace(folder) if folder else None
-        self.pace = pace_of(deploy, part.member.role)
+        self.pace = pace_of(deploy, part.member.name, part.roster.leaders())
         neighbours = part.roster.neighbours(part.member.name)
         self.office = PostOffice(link, neighbours, part.vocabulary, part.digest)
         self.account = account_of(part, folder, not self.pace.replay)
@@ -45,7 +45,7 @@ class Node:
 
             use_secure_noise()
         self.player = Player(part, self.office, self.pace, source, self.account)
-        self.begun = time.monotonic()
+        self.begun, self.anxious = time.monotonic(), True
         self.reported = 0.0
         self.checkpoints = 0
         self.resume()
@@ -124,15 +124,19 @@ class Node:
             self.report(done=True)
 
     def check_patience(self) -> None:
-        """A node that reaches nobody says so, rather than wait for ever."""
-        heard = any(other.heard for other in self.office.neighbours.values())
-        if heard or not self.office.neighbours or time.monotonic() < self.begun + self.deploy.patience:
+        """A node that reaches nobody says so, rather than wait for ever; in a replay, one that lacks anybody."""
+        if not self.anxious or time.monotonic() < self.begun + self.deploy.patience:
             return
-        others = ", ".join(list(self.office.neighbours)[:3])
-        raise Halted(
-            f"{self.part.member.name}: no answer from {others} for {self.deploy.patience:g} seconds. Are they running, "
-            "are the addresses right, and are the certificates from the same authority?"
-        )
+        silent = [name for name, other in self.office.neighbours.items() if not other.heard]
+        if silent and (self.pace.replay or len(silent) == len(self.office.neighbours)):
+            who, others, seconds = self.part.member.name, ", ".join(silent[:3]), f"{self.deploy.patience:g} seconds"
+            raise Halted(
+                f"{who}: no answer from {others} for {seconds}. Are they running, are the addresses right, "
+                "and are the certificates from the same authority?"
+            )
+        self.anxious = False
+        if silent:
+            LOG.warning("no answer from %s so far: going on without", ", ".join(silent[:3]))
 
     # --- for whoever looks on -----------------------------------------------------------------------------------------
 

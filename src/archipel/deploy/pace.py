@@ -9,6 +9,8 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from archipel.errors import BadInput
+
 TOLD, HERE, REPORTS = "told", "here", "reports"
 FOREVER = float("inf")
 
@@ -125,10 +127,13 @@ class Clock(Replay):
         self.start = state["start"]
 
 
-def pace_of(deploy: Any, role: str) -> Replay:
-    """The pace that a description asks for."""
+def pace_of(deploy: Any, name: str, leaders: list[str]) -> Replay:
+    """The pace that a description asks for, at a node; `leaders` are the servers, or all peers."""
     if deploy.pace == "replay":
         return Replay()
     if deploy.pace == "quorum":
         return Quorum(deploy.quorum, deploy.deadline)
-    return Clock(deploy.period, deploy.start, role in ("server", "peer"))
+    if not deploy.start and len(leaders) > 1:
+        right = "the moment of the first round, in seconds since 1970: without one server, all clocks must agree on it"
+        raise BadInput("deploy.start", deploy.start, right)
+    return Clock(deploy.period, deploy.start, name in leaders)

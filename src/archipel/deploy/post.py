@@ -29,6 +29,7 @@ HALF, WHOLE = 1 << 15, 1 << 16
 ROOM = 4 << 20  # bytes on their way to one neighbour
 WINDOW = 1024  # and frames
 SOONEST, LATEST = 0.3, 30.0  # seconds until something unanswered is sent again
+FIRST = 0.5  # the same, before any answer has come
 HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to LATEST / 6
 TICK = 0.05  # seconds between two looks at what is due
 BURST = 16  # letters sent again at once
@@ -63,8 +64,8 @@ class Neighbour:
     safe_in: int = 0  # what was taken and is in a checkpoint: the acknowledgement
     told: int = 0  # the acknowledgement last sent
     owes: bool = False  # the neighbour repeats itself: it missed an acknowledgement
-    usual: float = 0.5  # seconds until a letter is sent again, learned from how long answers take
-    wait: float = 0.5  # the same, doubled each time in vain
+    usual: float = field(default_factory=lambda: FIRST)  # seconds until a letter is sent again, learned from answers
+    wait: float = field(default_factory=lambda: FIRST)  # the same, doubled each time in vain
     resend: float = 0.0  # when
     stamp: tuple[int, float] = (0, 0.0)  # a letter on its way and when it was sent, to learn how long answers take
     hello: float = 0.0  # when to greet next
@@ -212,13 +213,18 @@ class PostOffice:
 
     def transmit(self, other: Neighbour, data: bytes) -> None:
         other.told, other.owes = other.safe_in, False
-        self.traffic["frames out"] += 1
-        self.traffic["bytes out"] += len(data)
+        self.count_out(data)
         self.link.send(other.name, data)
 
+    def count_out(self, data: bytes) -> None:
+        self.traffic["frames out"] += 1
+        self.traffic["bytes out"] += len(data)
+
     def greet(self, other: Neighbour) -> None:
-        self.link.send(other.name, wire.greet(Greeting(self.mine, other.theirs, other.safe_in, self.digest)))
+        data = wire.greet(Greeting(self.mine, other.theirs, other.safe_in, self.digest))
         self.traffic["hellos"] += 1
+        self.count_out(data)
+        self.link.send(other.name, data)
         other.pause = min(2 * other.pause, LATEST / 6)
         other.hello = time.monotonic() + other.pause
 

@@ -64,12 +64,10 @@ class Roster:
                 called.append(other)
         return called
 
-    def listeners(self) -> list[str]:
-        """Who has to listen so that every edge has an end that does: servers, or all peers but the last."""
-        roles = {member.role for member in self.members}
-        if "server" in roles:
-            return [member.name for member in self.members if member.role == "server"]
-        return [member.name for member in self.members]
+    def leaders(self) -> list[str]:
+        """The servers, or all peers: who listens, so that every edge has an end that does, and who sets the pace."""
+        servers = [member.name for member in self.members if member.role == "server"]
+        return servers or [member.name for member in self.members]
 
 
 def roster_of(stage: Any) -> Roster:

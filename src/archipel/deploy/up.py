@@ -22,6 +22,7 @@ from archipel.deploy.trace import read_status
 from archipel.results import Result
 
 LONG = 1e9  # seconds that a node stays after its last round: until it is told to go
+HEAD_START = 3.0  # seconds until the first round of those who follow the clock
 RESTARTS = 3  # of a node that ends by itself, with an error, before the whole is given up
 
 
@@ -34,12 +35,12 @@ class Fleet:
         self.roster: Roster = roster_of(self.stage)
         self.nodes = self.folder / "nodes"
         self.nodes.mkdir(parents=True, exist_ok=True)
-        listeners = self.roster.listeners()
+        listeners = self.roster.leaders()
         self.ports = {name: free_port() for name in listeners}
         self.keys = self.folder / "keys"
         hosts = {member.name: ["127.0.0.1"] if member.name in self.ports else [] for member in self.roster.members}
         keys.make(self.keys, hosts)
-        self.deploy = {"keys": str(self.keys), "addresses": {}, **deploy}
+        self.deploy = {"keys": str(self.keys), "addresses": {}, **self.clock(deploy), **deploy}
         self.proxies: dict[tuple[str, str], Proxy] = {}
         addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
         self.orders = {member.name: self.order(member.name, addresses, proxied) for member in self.roster.members}
@@ -59,6 +60,7 @@ class Fleet:
                 self.proxies[name, other] = Proxy(self.ports[other])
                 known[other] = f"127.0.0.1:{self.proxies[name, other].port}"
         changes = {"rounds": self.federation.rounds}
+        (self.nodes / name / "status.json").unlink(missing_ok=True)  # of an earlier run
         return {
             "name": name,
             "description": str(self.description),
@@ -67,7 +69,15 @@ class Fleet:
             "deploy": self.deploy,
             "changes": changes,
             "linger": LONG,
+            "orphans": "end",
         }
+
+    def clock(self, deploy: dict[str, Any]) -> dict[str, Any]:
+        """Nodes that follow the clock without one server need the moment of the first round."""
+        given = vars(self.federation.deploy) | deploy
+        if given["pace"] != "clock" or given["start"] or len(self.roster.leaders()) == 1:
+            return {}
+        return {"start": time.time() + HEAD_START}
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
