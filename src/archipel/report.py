@@ -76,7 +76,8 @@ def summary(result: "Result") -> dict[str, str]:
 def scores(result: "Result") -> list[str]:
     """The metrics that say how good the models are, of the whole federation."""
     counted = ("parameters.", "bytes.", "updates", "worth.")
-    return [name for name in result.metrics() if not name.startswith(counted) and not name.endswith(".node")]
+    parts = (".node", ".cluster")  # of the whole, which have pictures of their own
+    return [name for name in result.metrics() if not name.startswith(counted) and not name.endswith(parts)]
 
 
 def in_decibels(metric: str) -> bool:
@@ -87,6 +88,8 @@ def in_decibels(metric: str) -> bool:
 def title_of(metric: str) -> str:
     """What a picture shows."""
     words = {"mse": "Mean squared test error", "accuracy": "Test accuracy", "loss": "Test loss"}
+    words |= {"msd": "Squared distance to the true models, relative", "tau": "What is borrowed: tau, a mean over peers"}
+    words |= {"deviation": "Squared distance to the centralised solution, relative", "rand": "Clusters found"}
     return words.get(metric, metric)
 
 

@@ -22,6 +22,7 @@ class Result:
     theory: dict[str, float] = field(default_factory=dict)
     interrupted: bool = False
     seconds: float = 0.0
+    graph: Any = None  # topology.Graph of the first seed
 
     def curve(self, metric: str) -> list[tuple[int, float]]:
         """(round, value) of a metric, averaged over seeds and nodes."""
@@ -65,10 +66,12 @@ class Result:
     def pictures(self) -> list[tuple[str, str]]:
         """Further sections of the report, (title, HTML), that an algorithm's measurements call for."""
         from archipel.report import asked_section, privacy_section
+        from archipel.report_personal import sections
 
         asked = [("Whom the server asked", asked_section(self))] if "asked.node" in self.metrics() else []
         paid = [ledger for ledger in self.ledgers if ledger is not None]
-        return asked + ([("Privacy: what each client has paid", privacy_section(paid[0]))] if paid else [])
+        privacy = [("Privacy: what each client has paid", privacy_section(paid[0]))] if paid else []
+        return sections(self) + asked + privacy
 
     def ledger(self) -> dict[str, Any]:
         """What each client's data has paid, for each seed."""

@@ -23,6 +23,7 @@ class Recorder:
         self.federation, self.seed, self.side_by_side = federation, seed, side_by_side
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
+        self.graph: Any = None
         self.ledger: Any = None
         self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid; of few clients only
         self.done = 0
@@ -32,6 +33,7 @@ class Recorder:
         """Play all rounds, measuring every so often, until done or told to stop."""
         federation = self.federation
         stage = federation.stage(self.seed)
+        self.graph = stage.graph
         note(0, "compiling, once")
         engine = federation.engine_of(stage, self.side_by_side)
         engine.advance(0, 0)
@@ -119,4 +121,5 @@ def run(
         theory,
         interrupted,
         sum(recorder.seconds for recorder in begun),
+        begun[0].graph if begun else None,
     )
