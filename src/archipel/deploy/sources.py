@@ -247,7 +247,7 @@ class MqttSource(SampleSource):
     def __init__(self, part: Part, host: str, topic: str):
         super().__init__(part)
         try:
-            import paho.mqtt.client as mqtt  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            import paho.mqtt.client as mqtt
         except ImportError as lacking:
             raise Missing("Data from MQTT needs paho-mqtt: pip install paho-mqtt.") from lacking
         name, _, port = host.partition(":")
@@ -257,7 +257,7 @@ class MqttSource(SampleSource):
         self.strange = 0
         version = mqtt.CallbackAPIVersion.VERSION2
         self.client = mqtt.Client(version, client_id=f"archipel-{part.member.name}", clean_session=False)
-        self.client.on_message = lambda client, given, message: self.box.put(message.payload)
+        self.client.on_message = lambda client, given, message: self.box.put(bytes(message.payload))
         self.client.on_connect = lambda client, *_: client.subscribe(topic, qos=1)
         self.client.connect_async(name, int(port or 1883))
         self.client.loop_start()
