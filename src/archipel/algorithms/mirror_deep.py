@@ -24,7 +24,7 @@ from archipel.algorithms.mirror import MapSettings, euclidean, mirror_step
 from archipel.errors import BadInput, did_you_mean
 from archipel.generators import add_gaussian, add_laplace, poisson_batch, shuffled_batches
 from archipel.node import add_scaled
-from archipel.privacy.accounting import RDP, check_delta, zcdp_epsilon
+from archipel.privacy.accounting import RDP, check_delta, record, zcdp_epsilon
 from archipel.privacy.bounding import clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms, ledgers_json
 from archipel.privacy.personal import (
@@ -304,16 +304,18 @@ class MirrorDeep:
 def true_cost(algorithm: MirrorDeep, size: int, samples: int, rounds: int) -> dict[str, float]:
     """What noise as published costs one record: a round by itself, and a run on a data set that is used again.
 
-    A record moves the gradient by 2 L in L2, so by 2 L sqrt(size) in L1 at most. Over the run the cost lies between
-    that of a record which moves one component, by 2 L, whenever it is used (exact where batches are known), and a
-    zCDP total over all rounds (which holds whatever the batches).
+    A record moves the gradient by 2 L in L2, so by 2 L sqrt(size) in L1 at most. Over the run the least is the cost of
+    a record which moves one component by 2 L whenever it is used: batches drawn in secret, or known. The most is a
+    zCDP total over all rounds, which holds whatever the batches.
     """
-    moved = 2 * algorithm.clip * algorithm.epsilon / SENSITIVITY
+    moved, rate = 2 * algorithm.clip * algorithm.epsilon / SENSITIVITY, algorithm.batch / samples
     pure = moved * float(np.sqrt(size))
+    secret = record(sampled_laplace(moved, rate)) * rounds
     return {
         "epsilon as printed": algorithm.epsilon,
         "epsilon of a round, truly, at most": pure,
-        "epsilon of the run, truly, at least": moved * rounds * algorithm.batch / samples,
+        "epsilon of the run, truly, at least": secret.epsilon(algorithm.delta).epsilon,
+        "epsilon of the run, batches known, at least": moved * rounds * rate,
         "epsilon of the run, truly, at most": min(zcdp_epsilon(rounds * moved**2 / 2, algorithm.delta), rounds * pure),
     }
 
