@@ -9,6 +9,8 @@ import os
 import select
 import signal
 import sys
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,33 @@ def main() -> None:
             if not read:
                 break
             *lines, waiting = (waiting + read).split(b"\n")
-            for line in lines:
-                start(json.loads(line), names, (wake, signalled))
+            for order in map(json.loads, lines):
+                load(order)
+                start(order, names, (wake, signalled))
     for pid in names:
         os.kill(pid, signal.SIGKILL)
+
+
+@lru_cache(maxsize=1)
+def loaded(description: str) -> Any:
+    """The description, read once, for what that loads; a node reads it itself, and says what is wrong with it."""
+    from archipel.federation import Federation
+
+    with suppress(Exception):
+        return Federation.load(description)
+
+
+def load(order: dict[str, Any]) -> None:
+    """Load what the node will need: once here, rather than in each of many nodes."""
+    federation = loaded(order["description"])
+    if federation is None:
+        return
+    pace = order["deploy"].get("pace", federation.deploy.pace)
+    if federation.privacy is not None and pace != "replay":
+        with suppress(ImportError):
+            import opendp.prelude  # noqa: F401
+    with suppress(ImportError):
+        from cryptography import x509  # noqa: F401
 
 
 def start(order: dict[str, Any], names: dict[int, str], pipes: tuple[int, int]) -> None:

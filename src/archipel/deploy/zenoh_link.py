@@ -7,6 +7,7 @@ Scouting is off: a node knows the addresses of those it connects to, and talks t
 Zenoh drops what is put during an outage, without an error: `post.PostOffice` sends it again.
 """
 
+import atexit
 import json
 import queue
 import threading
@@ -109,7 +110,9 @@ class ZenohLink:
             self.session.declare_subscriber(key(n, name), library.handlers.RingChannel(1)) for n in neighbours
         ]
         self.mouths = {n: self.session.declare_publisher(key(name, n)) for n in neighbours}
-        threading.Thread(target=self.listen, daemon=True).start()
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
+        atexit.register(self.close)  # a thread that listens while Python ends would crash it
 
     def listen(self) -> None:
         """Move what came in into the box: all there is at once, since every change of thread costs."""
@@ -134,7 +137,11 @@ class ZenohLink:
             return None
 
     def close(self) -> None:
-        self.session.close()
+        atexit.unregister(self.close)
+        with suppress(self.error):  # closed before
+            self.session.close()
+            self.ear.undeclare()
+        self.listener.join()
 
 
 def cannot_open(settings: dict[str, Any], problem: str) -> Exception:
