@@ -1,4 +1,4 @@
-"""Lets the tests of this folder share `harness` and `pushsum`."""
+"""Lets the tests of this folder share `harness`, `fleet` and `broker`."""
 
 import sys
 from pathlib import Path

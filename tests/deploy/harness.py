@@ -40,7 +40,7 @@ class Village:
         """Nothing is said, nothing is saved."""
         self.nodes[name].close()
 
-    def run(self, seconds: float = 30.0, each: Any = None) -> None:
+    def run(self, seconds: float = 120.0, each: Any = None) -> None:
         end = time.monotonic() + seconds
         while not all(node.player.finished for node in self.nodes.values()):
             assert time.monotonic() < end, {name: n.player.round for name, n in self.nodes.items()}

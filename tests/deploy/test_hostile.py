@@ -87,7 +87,7 @@ def test_ten_thousand_hostile_messages(name, caplog, tmp_path):
                 links[who].link.send(to, data)
                 sent[0] += 1
 
-    village.run(60, each)
+    village.run(120, each)
     while sent[0] < 10_000:  # what is left, to nodes that are done
         for who, node in village.nodes.items():
             each(who)

@@ -141,7 +141,7 @@ def test_clocks_without_one_server_must_be_told_the_first_moment():
     with pytest.raises(BadInput, match=r"deploy\.start"):
         Village(PEERS, pace="clock", period=1.0)
     village = Village(PEERS.with_(rounds=3), pace="clock", period=0.3, start=time.time() + 0.2)
-    village.run(60)
+    village.run(120)
     village.close()
 
 

@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 from harness import Village, assert_same, simulated
-from pushsum import PushSum
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
+from archipel.algorithms.mirror_descent import MirrorDescent
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
@@ -42,8 +42,10 @@ TABLE = {
     ),
     "pgfl": Federation(RELATED, Pgfl(some=2, tau=0.3), RING, AWAY, rounds=12),
     "pgfl-published": Federation(RELATED, Pgfl(form="published", tau=0.3), RING, AWAY, rounds=12),
-    "push-sum": Federation(FULL, PushSum(), Digraph(), SOME, rounds=40),
-    "push-sum-fading": Federation(FULL, PushSum(), Digraph(phases=4, fade=0.2, window=8), SOME, rounds=40),
+    "mirror-descent": Federation(
+        FULL, MirrorDescent(limit=3), Digraph(), SOME, Privacy(epsilon=2.0, clip=1.0), rounds=40
+    ),
+    "mirror-fading": Federation(FULL, MirrorDescent(limit=3), Digraph(phases=4, fade=0.2, window=8), SOME, rounds=40),
     "pldp-fl": Federation(STORED, PldpFl(batch=30, draws=2, step=0.05), environment=AWAY, rounds=8),
 }
 
@@ -74,7 +76,7 @@ def impatient(monkeypatch):
         monkeypatch.setattr(post, name, seconds)
 
 
-@pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl", "pgfl", "push-sum", "pldp-fl"])
+@pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl", "pgfl", "mirror-descent", "pldp-fl"])
 def test_the_same_model_when_nodes_are_killed_and_letters_get_lost(name, engines, tmp_path, impatient):
     """Any node may die at any moment; links lose and repeat. Nothing of it shows in the end."""
     draw, lives = random.Random(name), [0]
@@ -90,7 +92,7 @@ def test_the_same_model_when_nodes_are_killed_and_letters_get_lost(name, engines
             village.kill(who)
             village.start(who)
 
-    village.run(60, each)
+    village.run(120, each)
     village.close()
     assert lives[0] > len(village.nodes) + 5
     assert_same(village, engine_of(engines, name))
@@ -164,7 +166,7 @@ def test_a_crash_at_any_point_changes_nothing(name, tmp_path, monkeypatch, impat
 
     def played(folder):
         village = Village(SMALL[name], folder)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not all(node.player.finished for node in village.nodes.values()):
             assert time.monotonic() < end
             for who in list(village.nodes):
@@ -197,7 +199,7 @@ def test_a_ledger_is_charged_once_for_what_left_and_survives(tmp_path, engines):
             village.kill(who)
             village.start(who)
 
-    village.run(60, each)
+    village.run(120, each)
     village.close()
     paid = engine_of(engines, "zcdp-nfl").stage.plan.tables["peer"]
     for k, name in enumerate(village.roster.names["peer"]):

@@ -141,7 +141,7 @@ def test_a_node_without_further_data_still_ends(ends):
         if finish.player.finished and not finish.office.posted and name == "server":
             finish.say_goodbye()
 
-    village.run(60, each)
+    village.run(120, each)
     assert client.updates == 5
     assert np.any(client.me.model != 0)
     village.close()

@@ -22,15 +22,19 @@ class Chaos:
     def look(self, fleet: Any, statuses: dict[str, dict[str, Any]]) -> None:
         """Called several times a second: wake who was paused long enough, and perhaps do some harm."""
         now = time.monotonic()
-        for name, until in list(self.paused.items()):
-            if now >= until or self.done >= self.faults:
-                del self.paused[name]
-                fleet.signal(name, signal.SIGCONT)
+        self.wake(fleet, now)
         if not self.next:
             self.next = now + self.every
         while self.done < self.faults and now >= self.next and 2 * len(fleet.pids) > len(fleet.orders):
             self.next += self.random.expovariate(1 / self.every)
             self.harm(fleet, now)
+
+    def wake(self, fleet: Any, now: float) -> None:
+        """Let those go on that were paused long enough."""
+        for name, until in list(self.paused.items()):
+            if now >= until or self.done >= self.faults:
+                del self.paused[name]
+                fleet.signal(name, signal.SIGCONT)
 
     def harm(self, fleet: Any, now: float) -> None:
         """One fault, to one node or link."""

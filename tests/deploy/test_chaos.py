@@ -1,0 +1,90 @@
+"""kill -9, pauses and cut links at random moments: nothing of it shows in the end."""
+
+import time
+
+import numpy as np
+import pytest
+from fleet import assert_same_files, deployed, processes_in
+from harness import simulated
+from test_replay import TABLE
+
+from archipel import Federation, PaoFed, Synthetic
+from archipel.deploy.chaos import Chaos
+from archipel.deploy.trace import entries
+from archipel.privacy.journal import FileJournal
+
+pytest.importorskip("zenoh")
+
+
+class Spread(Chaos):
+    """Faults in pairs, spread over the first four fifths of a run, as it gets on."""
+
+    def __init__(self, seed, faults, rounds):
+        super().__init__(seed, faults)
+        self.step = 0.8 * rounds / faults
+        self.moments = []
+
+    def look(self, fleet, statuses):
+        now = time.monotonic()
+        self.wake(fleet, now)
+        rows = entries(fleet.nodes / fleet.roster.members[0].name / "rows")[0]
+        done, n = rows[-1]["round"] if rows else 0, len(fleet.orders)
+        while self.done < self.faults and done >= 2 * (self.done // 2) * self.step and 2 * len(fleet.pids) > n:
+            self.harm(fleet, now)
+            self.moments.append(done)
+
+
+def chaotic(name, tmp_path, faults, **changes):
+    """A replay with faults: the run finishes with the simulation's model, so no update was lost or counted twice."""
+    federation = TABLE[name].with_(**changes)
+    chaos = Spread(7, faults, federation.rounds)
+    _, result = deployed(federation, tmp_path, chaos.look, 600, True, pace="replay")
+    assert chaos.done == faults and min(chaos.counts.values()) > 0, chaos.counts
+    assert len(set(chaos.moments)) > faults / 5, chaos.moments
+    engine = simulated(federation)
+    assert_same_files(tmp_path, engine, federation, result)
+    assert not processes_in(tmp_path)
+    return engine
+
+
+def assert_ledgers_hold_what_was_said(folder, engine):
+    """Each peer's ledger is exactly what a simulation pays for the same words."""
+    paid = engine.stage.plan.tables["peer"]
+    for k, node in enumerate(sorted((folder / "out" / "nodes").iterdir())):
+        journal = FileJournal(node / "ledger.journal")
+        charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]
+        journal.close()
+        assert len(charges) == paid.releases[k, 0] > 0
+        assert sum(charges) == pytest.approx(paid.spent[k, 0], rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "faults", "rounds"), [("pao-fed-c2", 30, 1500), ("zcdp-nfl", 20, 500)])
+def test_fifty_faults(name, faults, rounds, tmp_path):
+    """On a server, its clients and on peers with ledgers."""
+    engine = chaotic(name, tmp_path, faults, rounds=rounds, every=10)
+    if name == "zcdp-nfl":
+        assert_ledgers_hold_what_was_said(tmp_path, engine)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "faults", "rounds"), [("pao-fed-c2", 250, 9000), ("zcdp-nfl", 150, 2500), ("pgfl", 100, 700)]
+)
+def test_five_hundred_faults(name, faults, rounds, tmp_path):
+    """On all kinds of nodes: clients, servers and peers."""
+    engine = chaotic(name, tmp_path, faults, rounds=rounds, every=10)
+    if name == "zcdp-nfl":
+        assert_ledgers_hold_what_was_said(tmp_path, engine)
+
+
+@pytest.mark.long
+def test_faults_in_a_real_run_cost_less_than_half_a_decibel(tmp_path):
+    """Rounds by quorum: who is killed misses rounds, and is waited for at most until the deadline."""
+    problem = Synthetic(clients=8, features=60, test=300, samples=(2500,), horizon=2500)
+    federation = Federation(problem, PaoFed(step=0.4), rounds=2500, every=500)
+    _, calm = deployed(federation, tmp_path / "calm", pace="quorum", quorum=0.7, deadline=0.5)
+    chaos = Chaos(3, 60, 0.15)
+    rough = deployed(federation, tmp_path / "rough", chaos.look, 300.0, True, pace="quorum", quorum=0.7, deadline=0.5)
+    assert chaos.done == 60
+    lost = 10 * np.log10(rough[1].final("mse") / calm.final("mse"))
+    assert abs(lost) < 0.5, f"{lost:.2f} dB"

@@ -1,0 +1,109 @@
+"""A missing peer, a busy port, an expired certificate, a full disk: one sentence, a status, no torn checkpoint."""
+
+import resource
+import signal
+import socket
+import sys
+import time
+
+import pytest
+from fleet import Process, archipel, assert_same_files, deployed, processes_in
+from harness import simulated
+from test_replay import TABLE
+
+from archipel.deploy import keys
+from archipel.deploy.proxy import free_port
+from archipel.deploy.store import Halted
+
+pytest.importorskip("zenoh")
+
+MEMBER = (sys.executable, "-m", "archipel.deploy.member")
+
+
+@pytest.fixture
+def described(tmp_path):
+    """A description whose server listens here, with keys."""
+    path, port = tmp_path / "federation.toml", free_port()
+    text = TABLE["pao-fed-c2"].to_toml().replace("patience = 60.0", "patience = 1.0")
+    path.write_text(text.replace("[deploy.addresses]", f'[deploy.addresses]\nserver = "127.0.0.1:{port}"'))
+    names = ["server", *(f"client-{k}" for k in range(6))]
+    keys.make(tmp_path / "keys", {name: ["127.0.0.1"] if name == "server" else [] for name in names})
+    return path, port
+
+
+def assert_one_sentence(node, status, said):
+    assert node.end() == status, node.words
+    assert len(node.words) == 1 and said in node.words[0], node.words
+
+
+def test_nobody_answers(described):
+    with Process(*MEMBER, described[0], "--name", "client-1") as node:
+        assert_one_sentence(node, 1, "no answer from server for 1 seconds")
+
+
+def test_a_busy_port(described):
+    path, port = described
+    with socket.create_server(("127.0.0.1", port)), Process(*MEMBER, path, "--name", "server") as node:
+        assert_one_sentence(node, 2, "an address whose port no other program uses")
+
+
+def test_an_expired_certificate(described):
+    path, _ = described
+    keys.make_certificate(path.parent / "keys", "client-2", [], days=-1)
+    with Process(*MEMBER, path, "--name", "client-2") as node:
+        assert_one_sentence(node, 2, "a certificate that is valid; this one expired on")
+
+
+def test_the_servers_certificate_has_expired(described):
+    """Its clients refuse it, and say that there is no answer."""
+    path, port = described
+    keys.make_certificate(path.parent / "keys", "server", ["127.0.0.1"], days=-1)
+    from archipel.deploy.zenoh_link import ZenohLink, bare_config, tls
+
+    settings = bare_config([f"tls/127.0.0.1:{port}"], [], 1000) | tls(path.parent / "keys", "server")
+    link = ZenohLink("server", ["client-0"], settings)
+    with Process(*MEMBER, path, "--name", "client-0") as node:
+        assert_one_sentence(node, 1, "no answer from server for 1 seconds")
+    link.close()
+
+
+@pytest.mark.parametrize("keep", [1500, 6000], ids=["no checkpoint fits", "later"])
+def test_a_full_disk(keep, tmp_path, monkeypatch):
+    """No file may grow beyond a size, as on a disk without room: one sentence. With room it goes on where it was."""
+    federation = TABLE["pao-fed-c2"].with_(rounds=40, every=1)
+    everything = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (keep, everything[1]))
+    try:
+        with pytest.raises(Halted, match=r"ended with status 1: .*File too large") as halted:
+            deployed(federation, tmp_path, pace="replay")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, everything)
+    assert "\n" not in str(halted.value)
+    _, result = deployed(federation, tmp_path, pace="replay")
+    assert_same_files(tmp_path, simulated(federation), federation, result)
+
+
+def test_a_wrong_name_and_a_missing_description(described):
+    found = archipel("node", described[0], "--name", "client-9")
+    assert found.returncode == 2 and "client-5" in found.stderr and found.stderr.count("\n") == 1
+    found = archipel("node", described[0].parent / "nothing.toml", "--name", "server")
+    assert found.returncode == 2 and found.stderr.count("\n") == 1
+
+
+def test_nodes_end_when_whoever_started_them_is_killed(tmp_path):
+    """kill -9 of `archipel up` leaves nobody behind; kill -9 of what starts the nodes neither."""
+    path = tmp_path / "federation.toml"
+    path.write_text(TABLE["pao-fed-c2"].with_(rounds=100_000).to_toml())
+    with Process(sys.executable, "-m", "archipel", "up", path, "--out", tmp_path / "out") as up:
+        wait_until(lambda: len(list((tmp_path / "out").glob("nodes/*/status.json"))) == 7)
+        before = processes_in(tmp_path)
+        assert len(before) >= 8
+        up.process.send_signal(signal.SIGKILL)
+        wait_until(lambda: not processes_in(tmp_path))
+
+
+def wait_until(holds, seconds=120.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
