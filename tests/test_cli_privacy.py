@@ -73,19 +73,73 @@ def test_no_table_no_claim(folder, archipel):
     assert refused.status == 2 and "no claim to audit" in refused.err
 
 
+BAD = {
+    "epsilon = -1.0": "privacy.epsilon = -1.0: expected a positive",
+    "epsilon = 0": "privacy.epsilon",
+    "epsilon = inf": "privacy.epsilon = inf",
+    "epsilon = nan": "privacy.epsilon = nan",
+    'epsilon = "1"': "expected a number",
+    "epsilon = true": "expected a number",
+    "epsilon = []": "privacy.epsilon",
+    "epsilon = [1.0, 2.0]": "one for each of the 5 clients",
+    "epsilon = [1.0, -2.0, 1.0, 1.0, 1.0]": "privacy.epsilon = -2.0",
+    "epsilon = { low = 2.0, high = 1.0 }": "low end is not above",
+    "rho = -0.1": "privacy.rho = -0.1",
+    "rho = 1.0\nepsilon = 1.0": "not both",
+    "": 'privacy.epsilon = "(missing)"',
+    "epsilon = 1.0\ndelta = 0.0": "privacy.delta = 0.0",
+    "epsilon = 1.0\ndelta = 1.0": "privacy.delta = 1.0",
+    "epsilon = 1.0\ndelta = nan": "privacy.delta = nan",
+    "epsilon = 1.0\nclip = inf": "infinite sensitivity",
+    "epsilon = 1.0\nclip = 0": "privacy.clip",
+    "epsilon = 1.0\nclip = -1.0": "privacy.clip",
+    "epsilon = 1.0\nclip = 1e300": "privacy.clip",
+    "noise = -1.0": "privacy.noise",
+    "noise = inf": "privacy.noise",
+    'epsilon = 1.0\nschedule = "linear"': '"geometric"',
+    'epsilon = 1.0\nschedule = "geometric"': "privacy.zeta",
+    "epsilon = 1.0\nzeta = 0.9": "geometric",
+    "epsilon = 1.0\nschedule = []": "privacy.schedule",
+    "epsilon = 1.0\nschedule = [0.0, 0.0]": "noise in at least one round",
+    "epsilon = 1.0\nreleases = -1": "privacy.releases",
+    "epsilon = 1.0\nreleases = 1.5": "whole number",
+    'rho = 1.0\ncalibration = "corollary"': "privacy.calibration",
+    'epsilon = 1.0\nmechanism = "cauchy"': "gaussian, laplace",
+    'epsilon = 1.0\nunit = "group"': "client, sample",
+    'epsilon = 1.0\nrelation = "add-remove"': "replace-one",
+    "epsilon = 1.0\nbounds = { features = -1.0 }": "privacy.bounds.features",
+    "epsilon = 1.0\nbounds = { feature = 1.0 }": '"features"',
+    "epsilon = 1.0\nepsilom = 1.0": '"epsilon"',
+}
+
+
+@pytest.mark.parametrize("table", BAD)
+def test_bad_tables_end_with_one_sentence_and_status_2(folder, archipel, table):
+    clipped = table if "clip" in table else table + "\nclip = 1.0"
+    (folder / "federation.toml").write_text(DESCRIPTION.split("[privacy]")[0] + "[privacy]\n" + clipped + "\n")
+    refused = archipel("privacy", "federation.toml")
+    assert refused.status == 2 and BAD[table] in refused.err.replace("\n", " ")
+    assert len(refused.err.strip().split(": expected")) == 2 and "Traceback" not in refused.err
+
+
 @pytest.mark.parametrize(
-    ("line", "sentence"),
+    ("before", "after", "sentence"),
     [
-        ("epsilon = -1.0", "privacy.epsilon = -1.0: expected a positive"),
-        ("epsilon = 1.0\ndelta = 0.0", "privacy.delta = 0.0"),
-        ("epsilon = 1.0\ndelta = 1.0", "privacy.delta = 1.0"),
-        ("epsilon = 1.0", "infinite sensitivity"),
+        ("clip = 1.0", "", "infinite sensitivity"),
+        ('shape = "ring"', 'shape = "none"', "one piece"),
+        ('shape = "ring"', "mean_degree = 0.1", "mean_degree"),
+        ('"zcdp-nfl"', '"p-admm"', "enforce"),
+        ("epsilon = [0.5, 1.0, 2.0, 4.0, 8.0]", "rho = 1.0", "dp-nfl"),
+        ('kind = "regression"', 'kind = "regression"\nobjective = "least-absolut"', "least-absolute"),
     ],
 )
-def test_bad_tables_end_with_status_2(folder, archipel, line, sentence):
-    (folder / "federation.toml").write_text(DESCRIPTION.split("[privacy]")[0] + "[privacy]\n" + line + "\n")
+def test_what_makes_no_private_federation_ends_with_status_2(folder, archipel, before, after, sentence):
+    text = DESCRIPTION.replace(before, after)
+    if sentence == "dp-nfl":
+        text = text.replace('"zcdp-nfl"', '"dp-nfl"')
+    (folder / "federation.toml").write_text(text)
     refused = archipel("privacy", "federation.toml")
-    assert refused.status == 2 and sentence in refused.err.replace("\n", " ")
+    assert refused.status == 2 and sentence in refused.err.replace("\n", " "), refused.err
 
 
 @pytest.mark.long

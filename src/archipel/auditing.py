@@ -4,6 +4,9 @@ The twin has the federation's algorithm and privacy table, two clients and a sma
 rounds is what an adversary sees; how well two data sets of the first client can be told apart by it gives a lower bound
 on its epsilon (see `privacy.audit`). For a guarantee that is enforced it must not exceed the ledger's.
 
+Three pairs are tried: the worst case, a typical one, and where clients may be away or late the worst case in that
+environment, in which a client may learn long before it is heard.
+
 Many runs are played at once: copies of the twin side by side in one stage, each with its own draws.
 """
 
@@ -13,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.environment import Environment
+from archipel.environment import Environment, Weather
 from archipel.errors import BadInput
 from archipel.federation import Federation
-from archipel.privacy.audit import audit, fisher_scores, gaussian_audit
+from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
 from archipel.privacy.policy import Privacy, Range
 from archipel.problems.losses import LOGISTIC, LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
@@ -28,8 +31,8 @@ from archipel.simulate.stage import Edges, Stage
 from archipel.topology import Peers, Star
 
 CLIENTS, SIZE, SAMPLES = 2, 4, 4
+FAR = 1e6  # a target so far off that no noise on the model turns the pull around
 CHUNK = 100_000  # copies that are played at once
-CONFIDENCE = 0.999  # more than 95 %: a bound that is right nearly always, also over many audits
 ALIKE = 1e-9  # relative: what the ledger rounds
 
 Progress = Callable[[int, int, str], None]
@@ -39,7 +42,8 @@ Progress = Callable[[int, int, str], None]
 class Neighbours:
     """Two data sets that differ in one unit of the first client's data: `which` is 0 or 1.
 
-    `worst`: the unit pulls as hard as it can in opposite directions. Otherwise it is replaced by another like it.
+    `worst`: the unit pulls as hard as it can in opposite directions, and nothing else moves: who attacks may know, and
+    subtract, what all others do. Otherwise it is replaced by another like it.
     """
 
     worst: bool
@@ -47,6 +51,7 @@ class Neighbours:
     unit: str
     loss: str
     reach: float  # how far beyond all bounds the worst unit lies
+    pull: tuple[float, ...]  # and in which direction
     regulariser: tuple[float, ...] = (0.0, 0.0)
 
     def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
@@ -57,7 +62,8 @@ class Neighbours:
         other_x, other_y = draw.standard_normal((each, SIZE)) / 2, draw.standard_normal(each) / 2
         changed = slice(0, 1 if self.unit == "sample" else each)
         if self.worst:
-            x[changed], y[changed] = self.reach * np.eye(SIZE)[0], self.reach * (1 if self.which else -1)
+            x[:], y[:] = 0.0, 0.0
+            x[changed], y[changed] = self.reach * np.array(self.pull), FAR * (1 if self.which else -1)
         elif self.which:
             x[changed], y[changed] = other_x[changed], other_y[changed]
         if LOSSES[self.loss] == LOGISTIC:
@@ -93,34 +99,40 @@ def examine(
     engine: str = "compiled",
     progress: Progress | None = None,
 ) -> list[Verdict]:
-    """Audit a federation with a worst-case pair of neighbours and a typical one, `releases` runs on each data set."""
+    """Audit a federation with several pairs of neighbours, `releases` runs on each data set."""
     if federation.privacy is None:
         raise BadInput("privacy", "(missing)", "a [privacy] table: without one there is no claim to audit")
-    verdicts = []
-    for i, worst in enumerate((True, False)):
-        twins = [twin_of(federation, worst, which, rounds) for which in (0, 1)]
+    rough = replace(federation.environment, groups=(), replay="")
+    pairs = {"worst case": (True, Environment()), "typical": (False, Environment())}
+    if rough != Environment():
+        pairs["worst case, in its environment"] = (True, rough)
+    verdicts, done = [], 0
+    for i, (pair, (worst, environment)) in enumerate(pairs.items()):
+        twins = [twin_of(federation, worst, which, rounds, environment) for which in (0, 1)]
         seen, claims = [], []
         for which, twin in enumerate(twins):
-            done = (2 * i + which) * releases
-            noted = (lambda n, at=done: progress(at + n, 4 * releases, "")) if progress else None
-            transcripts, claimed = watched(twin, releases, 1 + 1_000_003 * which, engine, noted)
+            noted = (lambda n, at=done: progress(at + n, 2 * len(pairs) * releases, "")) if progress else None
+            own = 1_000_003 * (6 * federation.seed + 2 * i + which)  # draws of its own
+            transcripts, claimed = watched(twin, releases, own, engine, noted)
             seen.append(transcripts)
             claims.append(claimed)
-        verdicts.append(judged("worst case" if worst else "typical", twins[0], seen, max(claims)))
+            done += releases
+        verdicts.append(judged(pair, twins[0], seen, max(claims)))
     return verdicts
 
 
 def judged(pair: str, twin: Federation, seen: list[Any], claimed: float) -> Verdict:
     """The lower bound that two sets of transcripts give."""
     policy = twin.privacy
-    scores = fisher_scores(*seen)
     test = gaussian_audit if policy.mechanism == "gaussian" else audit
-    finding = test(*scores, policy.delta, CONFIDENCE)
+    finding = test(seen[0], seen[1], policy.delta, CONFIDENCE)
     how = twin.stage().plan.purse.terms.how
     return Verdict(pair, claimed, finding.epsilon, policy.delta, CONFIDENCE, how, finding.test, len(seen[0]))
 
 
-def twin_of(federation: Federation, worst: bool, which: int, rounds: int) -> Federation:
+def twin_of(
+    federation: Federation, worst: bool, which: int, rounds: int, environment: Environment | None = None
+) -> Federation:
     """A small federation with the same algorithm and privacy table, on one of two neighbouring data sets."""
     policy, algorithm = federation.privacy, federation.algorithm
     if federation.topology.__class__ not in (Star, Peers):
@@ -129,14 +141,16 @@ def twin_of(federation: Federation, worst: bool, which: int, rounds: int) -> Fed
     loss = next(name for name, code in LOSSES.items() if code == task.loss)
     finite = policy.clip if np.isfinite(policy.clip) else policy.bounds.features
     reach = 10 * max(finite if np.isfinite(finite) else 1.0, 1.0)
+    # Laplace noise hides a change of one value worst; with Gaussian noise any direction will do, so one in all portions
+    pull = tuple(np.eye(SIZE)[0] if policy.order == 1 else np.full(SIZE, SIZE**-0.5))
     shared = tuple(CLIENTS / task.clients * part for part in task.regulariser)  # a client's share is the same
     if hasattr(algorithm, "portion"):
-        algorithm = replace(algorithm, portion=min(algorithm.portion, SIZE))
+        algorithm = replace(algorithm, portion=min(algorithm.portion, SIZE), ignore=min(algorithm.ignore, SIZE - 1))
     return Federation(
-        Neighbours(worst, which, policy.unit, loss, reach, shared),
+        Neighbours(worst, which, policy.unit, loss, reach, pull, shared),
         algorithm,
         Star() if isinstance(federation.topology, Star) else Peers(shape="complete"),
-        Environment(),
+        environment or Environment(),
         one_policy(policy),
         rounds=rounds,
         precision=federation.precision,
@@ -235,7 +249,17 @@ def tiled(stage: Stage, copies: int) -> Stage:
         plan=plan._replace(tables=tables),
         task=task._replace(source=type(task.source)(**source), clients=task.clients * copies),
         links=links,
-        weather=Environment().weather(task.clients * copies, 0),
+        weather=spread_out(stage.weather, copies),
+    )
+
+
+def spread_out(weather: Weather, copies: int) -> Weather:
+    """The same weather for every copy."""
+    return weather._replace(
+        chance=np.tile(weather.chance, (1, copies)),
+        law=np.tile(weather.law, copies),
+        broken=np.tile(weather.broken, (copies, 1)),
+        recorded=np.tile(weather.recorded, (1, copies)),
     )
 
 

@@ -27,7 +27,7 @@ from archipel.topology.connectivity import DENSE, algebraic_connectivity
 SLOPE = {SQUARED: 2.0, LOGISTIC: 0.25, HUBER: 1.0}  # the largest second derivative of a loss
 USUAL = {SQUARED: 2.0, LOGISTIC: 0.13, HUBER: 1.0}  # and what it has where it matters
 HEIGHT = {SQUARED: 2.0, ABSOLUTE: 1.0, LOGISTIC: 0.25, HUBER: 1.0}  # with features of unit variance
-STEPS = {SQUARED: (0.4, 0.25), ABSOLUTE: (3.0, 1.0), LOGISTIC: (4.0, 0.0), HUBER: (1.0, 0.25)}  # with noise
+STEPS = {SQUARED: (0.4, 0.25), ABSOLUTE: (3.0, 0.5), LOGISTIC: (4.0, 0.0), HUBER: (1.0, 0.25)}  # with noise
 ROUNDS = 50  # the rounds that a private run takes for learning, per unit of rho d / height
 UNDER = 0.9  # rho as a share of where the two meet
 ABOVE = 0.55  # 1 / eta as a share of the largest curvature: more than half of it

@@ -268,7 +268,14 @@ class DpNfl(ZcdpNfl):
     """(epsilon, delta)-DP-NFL: zCDP-NFL whose noise follows (epsilon, delta) rules in every round, summed up."""
 
     def policy(self, scene: Scene) -> Privacy | None:
-        return replace(scene.privacy, calibration="per-round") if scene.privacy else None
+        """The table with the rule that finds the noise, where it is not given."""
+        policy = scene.privacy
+        if policy is None or not policy.has_target:
+            return policy
+        if policy.epsilon is None or policy.mechanism != "gaussian":
+            right = 'an epsilon and Gaussian noise, which is what the rule of dp-nfl is about, or kind = "zcdp-nfl"'
+            raise BadInput("privacy.epsilon", "(missing)" if policy.epsilon is None else policy.epsilon, right)
+        return replace(policy, calibration="per-round")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from archipel.privacy.calibration import (
 from archipel.privacy.gaussian import mu_of
 from archipel.privacy.ledger import ASSUMED, ENFORCED, ROUNDING, UNITS, Assumption, Terms
 from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE
-from archipel.privacy.releases import RELATIONS
+from archipel.privacy.releases import LARGEST, RELATIONS
 
 MECHANISMS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 CALIBRATIONS = ("exact", "corollary", "per-round")
@@ -111,7 +111,7 @@ class Privacy:
             raise BadInput("privacy.rho", self.rho, "either epsilon (with delta) or rho, not both")
         if self.epsilon is None and self.rho is None and self.noise is None and isinstance(self.schedule, str):
             raise BadInput("privacy.epsilon", "(missing)", "a target, epsilon or rho, or the noise itself")
-        if not self.clip > 0:
+        if not (0 < self.clip <= LARGEST or self.clip == math.inf):
             raise BadInput("privacy.clip", self.clip, "a positive bound")
         if self.releases < 0:
             raise BadInput("privacy.releases", self.releases, "a number of releases, or 0 for one a round")
@@ -299,7 +299,7 @@ def check_amount(key: str, amount: Amount, above: bool) -> None:
         return
     ends = (amount.low, amount.high) if isinstance(amount, Range) else amount
     values = np.atleast_1d(np.asarray(ends, float))
-    good = np.isfinite(values) & ((values > 0) if above else (values >= 0))
+    good = (values <= LARGEST) & ((values > 0) if above else (values >= 0))
     if not values.size or not good.all():
         shown = float(values[~good][0]) if values.size else "(empty)"
         raise BadInput(key, shown, "a positive, finite number" if above else "a finite number, at least 0")
