@@ -303,6 +303,23 @@ def test_no_ledger_exceeds_its_budget_in_the_papers_setting(budgets, sampling):
     assert stage.plan.tables["client"].asked.sum() > 300
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("budgets", [(16.0, 32.0), (0.5, 4.0)])
+def test_in_95_of_100_runs_nobody_is_stopped_early(budgets):
+    """10 clients, K = 3, R = 70, the whole algorithm with its pre-training; whole batches, exact accounting."""
+    problem = Linear(clients=10, size=4, samples=20, test=5)
+    algorithm = PldpFl("optimal", batch=20, step=0.05, budgets=budgets, local_steps=1)
+    early, spent = 0, []
+    for seed in range(100):
+        stage, engine = staged(problem, algorithm, 70, seed)
+        engine.advance(0, 70)
+        early += bool((stage.plan.tables["client"].stopped > 0).any())
+        for ledger in stage.plan.settings.ledgers:
+            spent.append(ledger.rho() / (mu_of(ledger.budget.epsilon, 1e-5) ** 2 / 2))
+    assert early <= 5
+    assert max(spent) <= 1 and np.mean(spent) > 0.4  # noise for what is likely, not for what could be
+
+
 def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
     monkeypatch.setattr(personal, "COUNTS", {"binomial": lambda *_: 1})
     stage, engine = staged(SMALL, PldpFl("uniform", **FAST, pretrain=0), 30)
