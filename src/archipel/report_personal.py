@@ -21,11 +21,12 @@ def sections(result: "Result") -> list[tuple[str, str]]:
     found = []
     if result.graph is not None and worth_a_map(result.graph):
         found.append(("Map of the federation", map_of(result.graph, last_clusters(result))))
-    names = cluster_names(result.graph)
     for metric in result.metrics():
         if metric.endswith(".cluster") and not metric.endswith(".server.cluster"):
-            title = f"{title_of(metric.removesuffix('.cluster'))} of each cluster"
-            found.append((title, lines(by_node(result, metric), metric, names)))
+            each = by_node(result, metric)
+            what, names = curve_names(result.graph, len(each))
+            title = f"{title_of(metric.removesuffix('.cluster'))}, of each {what}"
+            found.append((title, lines(each, metric, names)))
     if "tau.node" in result.metrics():
         found.append(("What each peer borrows: tau over time", taus(result)))
     return found
@@ -98,6 +99,13 @@ def last_clusters(result: "Result") -> Any:
 def cluster_names(graph: Any) -> dict[str, str]:
     """The names that the user gave."""
     return {str(q): name for q, name in enumerate(graph.cluster_names)} if graph is not None else {}
+
+
+def curve_names(graph: Any, curves: int) -> tuple[str, dict[str, str]]:
+    """Whose curves these are: clusters', or those of clients that are judged each by its own data."""
+    if graph is None or curves != graph.clients:
+        return "cluster", cluster_names(graph)
+    return "client", {str(k): graph.names[k] if graph.names else f"client {k}" for k in range(curves)}
 
 
 def map_of(graph: Any, cluster: Any) -> str:

@@ -268,6 +268,10 @@ class Pgfl:
     def check(self, scene: Scene) -> dict[str, float]:
         """The published form may diverge: measured, and refused unless forced."""
         taus = self.check_fields(scene.rounds)
+        if self.start == "optimum" and scene.privacy is not None:
+            raise BadInput(
+                "algorithm.start", self.start, '"zero": at the optimum the duals are the data\'s own gradients'
+            )
         if self.form == "exact":
             return {}
         from archipel.theory import pgfl as theory
@@ -289,7 +293,8 @@ class Pgfl:
         """Theorem 2 beside a run that is not too large: in how many rounds (28) is exceeded, from both starts."""
         scene = federation.scene()
         work = scene.task.clients * scene.task.size * federation.rounds
-        if not taus_of(self.tau, self.decay, federation.rounds).any() or work > MUCH or scene.task.loss == LOGISTIC:
+        borrows = taus_of(self.tau, self.decay, federation.rounds).any()
+        if not borrows or work > MUCH or scene.task.loss == LOGISTIC or scene.graph.clusters == 0:
             return {}
         from archipel.theory.pgfl import impact
 

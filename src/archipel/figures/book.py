@@ -12,6 +12,8 @@ from archipel.figures import Draw, Figure, Progress
 
 PAPERS = {
     "pao-fed": "archipel.figures.pao_fed",
+    "npfl": "archipel.figures.npfl",
+    "pgfl": "archipel.figures.pgfl",
     "pldp": "archipel.figures.pldp",
     "zcdp-nfl": "archipel.figures.zcdp_nfl",
 }

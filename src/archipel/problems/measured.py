@@ -14,6 +14,7 @@ from archipel.errors import BadInput
 from archipel.problems import beijing, calcofi, files
 from archipel.problems.fourier import fourier, mapped
 from archipel.problems.losses import LOGISTIC, LOSSES
+from archipel.problems.personal import Judge
 from archipel.problems.scoring import accuracy, squared_error
 from archipel.problems.shards import Scaling, Shards, TrainTest, standard
 from archipel.problems.stored import Score, stored_task, streamed_task
@@ -53,7 +54,8 @@ class Files:
     """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
 
     `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is
-    held out (its last ones, when `hold` is "last"), or a pattern of other files.
+    held out (its last ones, when `hold` is "last"), or a pattern of other files. Models are `judged` by all test
+    samples "together", or, where clients have models of their own, each by its "own".
     """
 
     data: str
@@ -65,9 +67,12 @@ class Files:
     features: int = 0
     width: float = 3.0
     standardise: bool = True
+    judged: str = "together"
 
     def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
         """The files' samples, split into training and test."""
+        if self.judged not in ("together", "own"):
+            raise BadInput("problem.judged", self.judged, '"together" or "own"')
         train, test = files.read_split(self.data, self.test, self.target, self.columns, seed, self.hold)
         if self.loss == "logistic":
             check_classes(train.y)
@@ -75,7 +80,21 @@ class Files:
         inputs = standard(train.x) if self.standardise else UNCHANGED
         target = standard(train.y) if self.standardise and self.loss != "logistic" else UNCHANGED
         data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
-        return measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, shown)
+        task = measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, shown)
+        if self.judged == "together":
+            return task
+        return task._replace(score=own_score(data, self.features, self.width, self.loss, seed, dtype))
+
+
+def own_score(data: TrainTest, features: int, width: float, loss: str, seed: int, dtype: Any) -> Score:
+    """Every client's model by the client's own test samples."""
+    test = data.test
+    if test.names != data.train.names or np.any(test.sizes == 0):
+        raise BadInput("problem.judged", "own", "test samples of every client that learns, and of nobody else")
+    if features:
+        x = mapped(fourier(test.x.shape[1], features, width, seed, dtype), np.asarray(test.x, dtype))
+        test = Shards(x, test.y, test.starts, test.names)
+    return Judge("logistic" if loss == "logistic" else "squared", np.arange(test.clients), test).score
 
 
 def check_classes(y: Any) -> None:

@@ -160,6 +160,16 @@ def averaging_of(seen: Seen, present: Any) -> Any:
     return known / np.maximum(known.sum(-1, keepdims=True), 1.0)
 
 
+def gathering(view: Any, present: Any) -> Any:
+    """(8) as a matrix: the means of a server's clients of a cluster, cluster by cluster."""
+    from scipy.sparse import csr_matrix
+
+    rows = view.cluster * view.servers + view.server
+    weights = 1.0 / present[view.server, view.cluster]
+    shape = (view.clusters * view.servers, len(rows))
+    return csr_matrix((weights, (rows, np.arange(len(rows)))), shape)
+
+
 def growth(seen: Seen, penalty: float, tau: float, rounds: int = 400) -> float:
     """The factor by which errors grow each round under (4) to (10), everyone taking part: above 1 it diverges.
 
@@ -173,17 +183,20 @@ def growth(seen: Seen, penalty: float, tau: float, rounds: int = 400) -> float:
     present = np.zeros((seen.view.servers, count))
     np.add.at(present, where, 1)
     mean = averaging_of(seen, (present > 0).astype(float))
+    used = (mean.sum(-1) > 0).T.astype(float)[:, :, None]
+    others = used.sum(1, keepdims=True) - used
+    share = np.where(others > 0, tau, 0.0)
+    gathered = gathering(seen.view, present)
     dual = np.random.default_rng(7).standard_normal((len(weight), basis.shape[-1]))
     base, lengths = np.zeros_like(dual), []
     for _ in range(rounds):
         pull = dual + penalty * base
-        along = damp * np.einsum("krd,kd->kr", basis, pull)
-        model = (pull - np.einsum("krd,kr->kd", basis, along)) / weight[:, None]
-        total = np.zeros((*present.shape, basis.shape[-1]))
-        np.add.at(total, where, model - dual / penalty)
-        hat = np.einsum("qsp,pqd->sqd", mean, total / np.maximum(present, 1)[:, :, None])
-        lent = (hat.sum(1, keepdims=True) - hat) / max(count - 1, 1)
-        base = ((1 - tau) * hat + tau * lent if count > 1 else hat)[where]
+        along = damp * (basis @ pull[:, :, None])[:, :, 0]
+        model = (pull - (along[:, None] @ basis)[:, 0]) / weight[:, None]
+        means = gathered @ (model - dual / penalty)
+        hat = (mean @ means.reshape(count, seen.view.servers, -1)).swapaxes(0, 1)
+        lent = (hat.sum(1, keepdims=True) - hat) / np.maximum(others, 1)
+        base = ((1 - share) * hat + share * lent)[where]
         dual = dual + penalty * (base - model)
         length = float(np.sqrt(np.sum(dual**2) + penalty**2 * np.sum(base**2)))
         if length == 0:
