@@ -196,6 +196,10 @@ class MirrorDeep:
         sizes, names = sizes_of(scene.task), names_of(scene.task)
         self.check_numbers(sizes, names)
         scales, releases = self.noises(sizes, scene.rounds)
+        ledgers = [self.ledger(name) for name in names]
+        for ledger, release in zip(ledgers, releases):
+            if release is not None:
+                ledger.affords(release, scene.rounds)  # it looks this far ahead at once, not step by step
         region = ball(scene.task.size, self.radius) if self.radius else anywhere(scene.task.size)
         return Settings(
             learner_of(scene.task, scene.dtype),
@@ -208,7 +212,7 @@ class MirrorDeep:
             SLOPES[self.noise],
             scales,
             releases,
-            [self.ledger(name) for name in names],
+            ledgers,
         )
 
     def check_numbers(self, sizes: Any, names: tuple[str, ...]) -> None:
