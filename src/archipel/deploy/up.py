@@ -40,7 +40,7 @@ class Fleet:
         self.keys = self.folder / "keys"
         hosts = {member.name: ["127.0.0.1"] if member.name in self.ports else [] for member in self.roster.members}
         keys.make(self.keys, hosts)
-        self.deploy = {"keys": str(self.keys), "addresses": {}, **self.clock(deploy), **deploy}
+        self.deploy = {"keys": str(self.keys), "addresses": {}, **self.together(), **self.clock(deploy), **deploy}
         self.proxies: dict[tuple[str, str], Proxy] = {}
         addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
         self.orders = {member.name: self.order(member.name, addresses, proxied) for member in self.roster.members}
@@ -71,6 +71,15 @@ class Fleet:
             "linger": LONG,
             "orphans": "end",
         }
+
+    def together(self) -> dict[str, Any]:
+        """What differs where all nodes share one machine: it starts them one after the other, and has one disk.
+
+        Hundreds of nodes that each force every checkpoint to that disk would do little else. A node that is killed loses
+        nothing by it, only a machine that stops; ledgers are forced to disk all the same.
+        """
+        patience = max(self.federation.deploy.patience, 2.0 * len(self.roster.members))
+        return {"durable": False, "patience": patience}
 
     def clock(self, deploy: dict[str, Any]) -> dict[str, Any]:
         """Nodes that follow the clock without one server need the moment of the first round."""
