@@ -11,6 +11,7 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.figures import Draw, Figure, Progress
 
 PAPERS = {
+    "dissertation": "archipel.figures.dissertation",
     "pao-fed": "archipel.figures.pao_fed",
     "npfl": "archipel.figures.npfl",
     "pgfl": "archipel.figures.pgfl",

@@ -1,0 +1,6 @@
+"""The figures of the dissertation on private online mirror descent; those of chapter 5 train networks: `mirror_deep`."""
+
+from archipel.figures import Draw, mirror_deep
+
+FIGURES: dict[str, Draw] = {**mirror_deep.FIGURES}
+ALIASES: dict[str, str] = {}
