@@ -1,4 +1,4 @@
-"""The figures of the dissertation on private online mirror descent; those of chapter 5 train networks: `mirror_deep`."""
+"""The figures of the dissertation on private online mirror descent; chapter 5 trains networks: `mirror_deep`."""
 
 from archipel.figures import Draw, mirror_deep
 
