@@ -211,7 +211,7 @@ def figure_5_1(quick: bool, progress: Progress | None) -> Figure:
 
 
 def figure_5_2(quick: bool, progress: Progress | None) -> Figure:
-    """The same with epsilon 0.5."""
+    """Test accuracy of private mirror descent among peers and of DP-FedAvg, epsilon 0.5: published and sound noise."""
     return drawn("dissertation/5.2", 0.5, (0.9259, 0.9401), quick, progress)
 
 
