@@ -301,6 +301,14 @@ def forgetful():
 def for_rows():
     return torch.nn.Linear(64, 10)
 def needy(a, b, c): ...
+def broken():
+    return torch.nn.Linear(64)
+class Lost(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 10)
+    def forward(self, x):
+        return self.lair(x)
 def nothing(): ...
 """
 
@@ -337,6 +345,9 @@ def test_a_module_from_a_file_beside_the_description(tmp_path, monkeypatch):
         ("my_model.py:forgetful", "no dropout"),
         ("my_model.py:for_rows", r"takes samples of shape \(1, 8, 8\)"),
         ("my_model.py:Nett", 'expected a class or function of my_model.py: "Net"'),
+        ("my_model.py:broken", "a broken that can be built .TypeError"),
+        ("my_model.py:Lost", r"takes samples of shape \(1, 8, 8\) .*lair"),
+        ("half.py:Net", "half.py that Python can load .SyntaxError"),
         ("my_model.py:needy", "built from nothing, or from"),
         ("my_model.py:nothing", "a torch.nn.Module, not NoneType"),
         ("other.py:Net", "a Python file that exists"),
@@ -345,6 +356,7 @@ def test_a_module_from_a_file_beside_the_description(tmp_path, monkeypatch):
 )
 def test_models_that_are_refused(tmp_path, monkeypatch, model, sentence):
     (tmp_path / "my_model.py").write_text(OWN)
+    (tmp_path / "half.py").write_text("class Net(")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=sentence) as caught:
         task_of(Deep(model=model))

@@ -253,11 +253,13 @@ def check_answers(network: Network, x: Any, count: int, name: str) -> None:
 
     try:
         answers = network.answers(network.start(), x)
-    except (RuntimeError, ValueError) as problem:
-        right = f"a module that takes samples of shape {tuple(x.shape[1:])} ({str(problem).splitlines()[0]})"
+    except Exception as problem:  # whatever a user's module may raise
+        said = (str(problem).splitlines() or [type(problem).__name__])[0]
+        right = f"a module that takes samples of shape {tuple(x.shape[1:])} ({said})"
         raise BadInput("problem.model", name, right) from problem
-    if tuple(answers.shape) != (len(x), count):
-        right = f"one that gives {count} answers a sample, not shape {tuple(answers.shape[1:])}"
+    shape = tuple(getattr(answers, "shape", ()))
+    if shape != (len(x), count):
+        right = f"one that gives {count} answers a sample, not shape {shape[1:]}"
         raise BadInput("problem.model", name, right)
     if not torch.isfinite(answers).all():
         raise BadInput("problem.model", name, "one whose answers are finite: it returned NaN or infinity at its start")

@@ -104,7 +104,8 @@ def from_file(model: str, shape: tuple[int, ...], answers: int) -> Any:
     spec = importlib.util.spec_from_file_location(f"archipel_model_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     code = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(code)
+    with said_of(model, f"{path.name} that Python can load"):
+        spec.loader.exec_module(code)
     build = getattr(code, name, None)
     if not callable(build):
         callables = [n for n, thing in vars(code).items() if callable(thing) and not n.startswith("_")]
@@ -114,10 +115,20 @@ def from_file(model: str, shape: tuple[int, ...], answers: int) -> Any:
     ]
     if len(needed) not in (0, 2):
         raise BadInput("problem.model", model, "a module built from nothing, or from (shape, answers)")
-    module = build(shape, answers) if needed else build()
+    with said_of(model, f"a {name} that can be built"):
+        module = build(shape, answers) if needed else build()
     if not isinstance(module, torch.nn.Module):
         raise BadInput("problem.model", model, f"a torch.nn.Module, not {type(module).__name__}")
     return module
+
+
+@contextmanager
+def said_of(model: str, right: str) -> Iterator[None]:
+    """An error in a user's file is one sentence, with what Python says of it."""
+    try:
+        yield
+    except Exception as problem:
+        raise BadInput("problem.model", model, f"{right} ({type(problem).__name__}: {problem})") from problem
 
 
 def build(model: str, shape: tuple[int, ...], answers: int, seed: int, *own: Any) -> Any:

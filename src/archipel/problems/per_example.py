@@ -98,7 +98,7 @@ def layers_of(module: Any, x: Any) -> list[Any]:
     hooks = [m.register_forward_hook(lambda m, inputs, out: calls.append(m)) for m in layers]
     try:
         module(x)
-    except RuntimeError:  # it does not fit the data: that is said elsewhere
+    except Exception:  # it does not fit the data: that is said elsewhere
         return []
     finally:
         for hook in hooks:
