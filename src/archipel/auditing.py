@@ -23,14 +23,16 @@ from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
 from archipel.privacy.policy import Privacy, Range
 from archipel.problems.losses import LOGISTIC, LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
+from archipel.problems.online_losses import ONLINE_LOSSES
 from archipel.problems.shards import Shards, TrainTest, numbered, one
 from archipel.problems.task import Task
 from archipel.simulate.graph import SILENT, GraphEngine
 from archipel.simulate.plain import PlainEngine
 from archipel.simulate.stage import Edges, Stage
-from archipel.topology import Peers, Star
+from archipel.topology import Digraph, Peers, Star
 
 CLIENTS, SIZE, SAMPLES = 2, 4, 4
+TWINS = {Star: Star(), Peers: Peers(shape="complete"), Digraph: Digraph(shape="complete")}
 FAR = 1e6  # a target so far off that no noise on the model turns the pull around
 CHUNK = 100_000  # copies that are played at once
 ALIKE = 1e-9  # relative: what the ledger rounds
@@ -63,15 +65,19 @@ class Neighbours:
         changed = slice(0, 1 if self.unit == "sample" else each)
         if self.worst:
             x[:], y[:] = 0.0, 0.0
-            x[changed], y[changed] = self.reach * np.array(self.pull), FAR * (1 if self.which else -1)
+            way = 1 if self.which else -1
+            x[changed], y[changed] = self.reach * np.array(self.pull), FAR * way
+            if self.loss not in LOSSES:  # the sample itself is a slope or a point
+                x[changed] *= FAR * way
         elif self.which:
             x[changed], y[changed] = other_x[changed], other_y[changed]
-        if LOSSES[self.loss] == LOGISTIC:
+        code = ONLINE_LOSSES[self.loss]
+        if code == LOGISTIC:
             y = np.where(y > 0, 1.0, -1.0)
         data = Shards(x, y, np.arange(CLIENTS + 1) * each, numbered(CLIENTS))
         split = TrainTest(data, one(x[:1], y[:1]), UNCHANGED, UNCHANGED)
-        task = measured_task(split, 0, 1.0, self.loss, seed, rounds, dtype, shown)
-        return task._replace(regulariser=(self.regulariser[0], self.regulariser[1]))
+        task = measured_task(split, 0, 1.0, self.loss if self.loss in LOSSES else "squared", seed, rounds, dtype, shown)
+        return task._replace(loss=code, regulariser=(self.regulariser[0], self.regulariser[1]))
 
 
 class Verdict(NamedTuple):
@@ -135,10 +141,11 @@ def twin_of(
 ) -> Federation:
     """A small federation with the same algorithm and privacy table, on one of two neighbouring data sets."""
     policy, algorithm = federation.privacy, federation.algorithm
-    if federation.topology.__class__ not in (Star, Peers):
-        raise BadInput("topology.kind", type(federation.topology).__name__.lower(), "star or peers, for an audit")
+    if federation.topology.__class__ not in TWINS:
+        right = "star or peers, or a digraph, for an audit"
+        raise BadInput("topology.kind", type(federation.topology).__name__.lower(), right)
     task = federation.scene().task
-    loss = next(name for name, code in LOSSES.items() if code == task.loss)
+    loss = next(name for name, code in ONLINE_LOSSES.items() if code == task.loss)
     finite = policy.clip if np.isfinite(policy.clip) else policy.bounds.features
     reach = 10 * max(finite if np.isfinite(finite) else 1.0, 1.0)
     # Laplace noise hides a change of one value worst; with Gaussian noise any direction will do, so one in all portions
@@ -146,10 +153,12 @@ def twin_of(
     shared = tuple(CLIENTS / task.clients * part for part in task.regulariser)  # a client's share is the same
     if hasattr(algorithm, "portion"):
         algorithm = replace(algorithm, portion=min(algorithm.portion, SIZE), ignore=min(algorithm.ignore, SIZE - 1))
+    if hasattr(algorithm, "for_size"):
+        algorithm = algorithm.for_size(SIZE)
     return Federation(
         Neighbours(worst, which, policy.unit, loss, reach, pull, shared),
         algorithm,
-        Star() if isinstance(federation.topology, Star) else Peers(shape="complete"),
+        TWINS[federation.topology.__class__],
         environment or Environment(),
         one_policy(policy),
         rounds=rounds,

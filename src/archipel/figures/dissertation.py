@@ -1,6 +1,6 @@
-"""The figures of the dissertation on private online mirror descent; chapter 5 trains networks: `mirror_deep`."""
+"""All figures of the dissertation: those of linear models, and those of networks, which need PyTorch to be drawn."""
 
-from archipel.figures import Draw, mirror_deep
+from archipel.figures import mirror, mirror_deep
 
-FIGURES: dict[str, Draw] = {**mirror_deep.FIGURES}
-ALIASES: dict[str, str] = {}
+FIGURES = mirror.FIGURES | mirror_deep.FIGURES
+ALIASES = mirror.ALIASES | mirror_deep.ALIASES

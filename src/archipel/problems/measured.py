@@ -33,7 +33,7 @@ def measured_task(
     test_x = np.asarray(data.test.x, dtype)
     score = score_of(LOSSES[loss], test_x if world is None else mapped(world, test_x), np.asarray(data.test.y, dtype))
     if shown == "stream":
-        return streamed_task(data.train, score, world, rounds, dtype)
+        return streamed_task(data.train, score, world, rounds, dtype)._replace(loss=LOSSES[loss])
     train = data.train
     if world is not None:
         train = Shards(mapped(world, np.asarray(train.x, dtype)), train.y, train.starts, train.names)
