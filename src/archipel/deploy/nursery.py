@@ -94,6 +94,7 @@ def born(order: dict[str, Any]) -> int:
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.nice(order.get("nice", 0))
     from archipel.deploy.member import live
 
     return live(order)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from archipel.results import Result
 
 LONG = 1e9  # seconds that a node stays after its last round: until it is told to go
 HEAD_START = 3.0  # seconds until the first round of those who follow the clock
+AT_ONCE, CHILDHOOD = 16, 2.0  # nodes that are being started at a time, and seconds after which the next one is
+NICE = 10  # of nodes that call others: those that are called have more to do
 RESTARTS = 3  # of a node that ends by itself, with an error, before the whole is given up
 
 
@@ -48,6 +50,8 @@ class Fleet:
         self.exits: dict[str, int] = {}
         self.trouble: Counter[str] = Counter()
         self.expected: set[int] = set()  # processes that were killed on purpose
+        self.unborn: deque[str] = deque()
+        self.young: dict[str, float] = {}  # who was just started, and when
         self.restarting: dict[str, float] = {}  # who is started again, and when
         self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.begun = time.monotonic()
@@ -70,12 +74,13 @@ class Fleet:
             "changes": changes,
             "linger": LONG,
             "orphans": "end",
+            "nice": 0 if name in self.ports else NICE,
         }
 
     def together(self) -> dict[str, Any]:
         """What differs where all nodes share one machine: it starts them one after the other, and has one disk.
 
-        Hundreds of nodes that each force every checkpoint to that disk would do little else. A node that is killed loses
+        Hundreds of nodes that each force every checkpoint to that disk do little else. A node that is killed loses
         nothing by it, only a machine that stops; ledgers are forced to disk all the same.
         """
         patience = max(self.federation.deploy.patience, 2.0 * len(self.roster.members))
@@ -96,7 +101,18 @@ class Fleet:
             [sys.executable, "-m", "archipel.deploy.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         threading.Thread(target=self.listen, daemon=True).start()
-        for name in sorted(self.orders, key=lambda name: name not in self.ports):
+        self.unborn.extend(sorted(self.orders, key=lambda name: name not in self.ports))
+        self.bear()
+
+    def bear(self) -> None:
+        """Start the next nodes: not more at a time than a machine can, since those that wait would call in vain."""
+        now = time.monotonic()
+        for name, born in list(self.young.items()):
+            if now > born + CHILDHOOD or (self.nodes / name / "status.json").exists():
+                del self.young[name]
+        while self.unborn and len(self.young) < AT_ONCE:
+            name = self.unborn.popleft()
+            self.young[name] = now
             self.start(name)
 
     def listen(self) -> None:
@@ -141,6 +157,7 @@ class Fleet:
                 self.restarting.setdefault(name, time.monotonic())
             elif event["status"] != 0:
                 self.ended(name, event["status"])
+        self.bear()
         for name, when in list(self.restarting.items()):
             if time.monotonic() >= when and name not in self.pids:
                 del self.restarting[name]

@@ -18,9 +18,10 @@ from typing import Any
 
 from archipel.errors import BadInput, Missing
 
-LEASE = 4000  # milliseconds after which a silent connection counts as lost
+LEASE = 10_000  # milliseconds after which a silent connection counts as lost
+GREETING = 30_000  # and in which two nodes must have shown each other their certificates, on slow machines too
 EAR = 1 << 14  # frames that wait to be heard; further ones wait in the network
-RETRY = {"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2}
+RETRY = {"period_init_ms": 100, "period_max_ms": 4000, "period_increase_factor": 2}
 
 
 def zenoh() -> Any:
@@ -46,6 +47,8 @@ def bare_config(listen: list[str], connect: list[str], largest: int) -> dict[str
         "scouting/gossip/enabled": False,
         "timestamping/enabled": False,
         "transport/shared_memory/enabled": False,
+        "transport/unicast/open_timeout": GREETING,
+        "transport/unicast/accept_timeout": GREETING,
         "transport/unicast/max_sessions": 10_000,
         "transport/unicast/accept_pending": 1_000,
         "transport/link/tx/lease": LEASE,
