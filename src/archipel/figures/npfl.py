@@ -20,7 +20,7 @@ from archipel.topology import Peers
 GRAPH = Peers(mean_degree=6.0, clusters=3)
 PROBLEM = Related(clients=30, spread=0.5, samples=(10, 70), noise=(0.1, 1.0))
 RIDGE, PENALTY, FIRST = 0.01, 3.0, 0.05  # lambda is ours, as is tau at the start
-ROUNDS, START = 300, 50
+ROUNDS, START, EVERY = 300, 50, 2
 TAUS = (0.0, 0.05, 0.1, 0.2, 0.4)
 BASE: dict[str, Any] = {"penalty": PENALTY, "regularisation": RIDGE, "validation": 0.5}
 POLICIES = {
@@ -38,7 +38,7 @@ def lab_of(quick: bool, progress: Progress | None) -> Lab:
 
 def federation(algorithm: Any) -> Federation:
     """An algorithm in the thesis' setting."""
-    return Federation(PROBLEM, algorithm, GRAPH, rounds=ROUNDS, every=5)
+    return Federation(PROBLEM, algorithm, GRAPH, rounds=ROUNDS, every=EVERY)
 
 
 def play(lab: Lab, algorithms: dict[str, Any]) -> dict[str, Runs]:
@@ -107,7 +107,7 @@ def figure_62(quick: bool, progress: Progress | None) -> Figure:
 def smoother(claim: str, lab: Lab) -> Claim:
     """tau moves less from measurement to measurement, relative to how far it goes."""
     one, batch = (wander(lab, POLICIES[name]) for name in ("NPFL-RL (SAC)", "NPFL-BRL (SAC)"))
-    words = f"the path of a peer's τ is {one:.1f} times the way it goes, and {batch:.1f} times in batches"
+    words = f"the path of a peer's τ is {one:.2f} times the way it goes, and {batch:.2f} times in batches"
     return Claim(claim, batch < one, words)
 
 
@@ -138,7 +138,7 @@ def figure_63(quick: bool, progress: Progress | None) -> Figure:
     lab = lab_of(quick, progress)
     sizes, third = data_of(lab), PROBLEM.clients // 3
     series: dict[str, Series] = {}
-    rounds = np.arange(0.0, ROUNDS + 1, 5)
+    rounds = np.arange(0.0, ROUNDS + 1, EVERY)
     order = np.argsort(sizes[0], kind="stable")
     chosen = {"much": order[-1], "some": order[PROBLEM.clients // 2], "little": order[0]}
     taus = {name: taus_of(lab, POLICIES[f"NPFL-RL ({name})"]) for name in ("SAC", "DPG")}
@@ -155,8 +155,8 @@ def figure_63(quick: bool, progress: Progress | None) -> Figure:
         Claim(
             "DPG is smooth, SAC moves at random.",
             wander(lab, POLICIES["NPFL-RL (DPG)"]) < wander(lab, POLICIES["NPFL-RL (SAC)"]),
-            f"the path of τ is {wander(lab, POLICIES['NPFL-RL (DPG)']):.1f} (DPG) and "
-            f"{wander(lab, POLICIES['NPFL-RL (SAC)']):.1f} times (SAC) the way it goes",
+            f"the path of τ is {wander(lab, POLICIES['NPFL-RL (DPG)']):.2f} (DPG) and "
+            f"{wander(lab, POLICIES['NPFL-RL (SAC)']):.2f} times (SAC) the way it goes",
         ),
         Claim(
             "DPG fails to adapt quickly.",
@@ -191,7 +191,9 @@ def down(claim: str, tau: Any) -> Claim:
 
 
 def told(tau: Any, top: int) -> str:
-    return f"mean τ {tau[0]:.3f} at the start, at most {tau[top]:.3f} (iteration {5 * top}), {tau[-1]:.3f} at the end"
+    return (
+        f"mean τ {tau[0]:.3f} at the start, at most {tau[top]:.3f} (iteration {EVERY * top}), {tau[-1]:.3f} at the end"
+    )
 
 
 FIGURES = {"6.1": figure_61, "6.2": figure_62, "6.3": figure_63}
