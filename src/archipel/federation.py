@@ -133,6 +133,8 @@ class Federation:
         plan = self.algorithm.plan(scene)
         if self.privacy is not None and plan.purse is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
+        if scene.task.peeked and hasattr(plan.purse, "assuming"):
+            plan = plan._replace(purse=plan.purse.assuming(scene.task.peeked))
         weather = self.environment.weather(scene.task.clients, scene.seed)
         if getattr(self.algorithm, "punctual", False) and may_be_late(weather):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"

@@ -237,6 +237,18 @@ def test_more_privacy_costs_more_accuracy():
     assert errors[0] > errors[1] > errors[2]
 
 
+def test_the_report_shows_what_it_costs(tmp_path):
+    result = federation(privacy=Privacy(epsilon=1.5, clip=0.5, unit="client"), rounds=20, every=5).run()
+    result.save(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    for words in ("one client replaced; enforced", "noise is added to every update before", "epsilon paid so far"):
+        assert words in page
+    (ledger,) = result.ledgers
+    for node in ledger["nodes"]:
+        over = node["over_time"]["epsilon"]
+        assert over == sorted(over) and 0 < over[-1] == node["spent"]["epsilon"] <= 1.5
+
+
 @pytest.mark.parametrize(
     ("privacy", "sentence"),
     [

@@ -14,7 +14,7 @@ import numpy as np
 from archipel.node import kernel
 from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_epsilon
 from archipel.privacy.gaussian import epsilon_of
-from archipel.privacy.ledger import EpsilonBudget, Terms, ZcdpBudget
+from archipel.privacy.ledger import ASSUMED, Assumption, EpsilonBudget, Terms, ZcdpBudget
 from archipel.privacy.meter import gaussian_cost
 from archipel.privacy.noise import LAPLACE, NONE
 from archipel.privacy.policy import Privacy, amounts, laplace_epsilon
@@ -92,6 +92,12 @@ class Purse(NamedTuple):
     @property
     def delta(self) -> float:
         return self.policy.delta
+
+    def assuming(self, further: tuple[str, ...]) -> "Purse":
+        """The same purse, resting on more that nobody enforces."""
+        held = tuple(Assumption(what, ASSUMED) for what in further)
+        terms = Terms(self.terms.unit, self.terms.relation, (*self.terms.assumptions, *held))
+        return self._replace(terms=terms)
 
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""

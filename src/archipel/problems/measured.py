@@ -21,6 +21,7 @@ from archipel.problems.stored import Score, stored_task, streamed_task
 from archipel.problems.task import Task
 
 UNCHANGED = Scaling(0.0, 1.0)
+SCALES = "the scales of inputs and target are known to all, not taken from these data"
 
 
 def measured_task(
@@ -32,12 +33,15 @@ def measured_task(
     world = fourier(data.train.x.shape[1], features, width, seed, dtype) if features else None
     test_x = np.asarray(data.test.x, dtype)
     score = score_of(LOSSES[loss], test_x if world is None else mapped(world, test_x), np.asarray(data.test.y, dtype))
+    told: dict[str, Any] = {"loss": LOSSES[loss]}
+    if data.inputs is not UNCHANGED or data.target is not UNCHANGED:
+        told["peeked"] = (SCALES,)
     if shown == "stream":
-        return streamed_task(data.train, score, world, rounds, dtype)._replace(loss=LOSSES[loss])
+        return streamed_task(data.train, score, world, rounds, dtype)._replace(**told)
     train = data.train
     if world is not None:
         train = Shards(mapped(world, np.asarray(train.x, dtype)), train.y, train.starts, train.names)
-    return stored_task(train, score, dtype)._replace(loss=LOSSES[loss])
+    return stored_task(train, score, dtype)._replace(**told)
 
 
 def score_of(loss: int, x: Any, y: Any) -> Score:
