@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from archipel import Environment, Federation
+from archipel.algorithms import pgfl_nodes as nodes
 from archipel.algorithms.pgfl import ClusterFl, Gfl, Pgfl
+from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
@@ -228,6 +231,18 @@ def test_servers_ask_as_many_as_they_should():
     everyone, _, _ = played(Pgfl(some=5), rounds=5)
     all_asked, _, _ = played(Pgfl(), rounds=5)
     assert np.array_equal(everyone["client"].model, all_asked["client"].model)
+
+
+def test_three_of_fifteen_are_asked_everyone_as_often():
+    counts, pairs = np.zeros(15), np.zeros((15, 15))
+    for n in range(3000):
+        asked = np.zeros(15, np.int64)
+        nodes.choose(asked, 15, 3, key_of(5, 2, n))
+        assert asked.sum() == 3
+        counts += asked
+        pairs += np.outer(asked, asked)
+    assert chisquare(counts).pvalue > 1e-3
+    assert chisquare(pairs[np.triu_indices(15, 1)]).pvalue > 1e-3  # any two together as often as any other two
 
 
 def dynamic(phi, zeta, rounds, gradient=1.0):
