@@ -14,6 +14,7 @@ from archipel.federation import Federation
 from archipel.node import Moment, row
 from archipel.privacy.bounding import Bounds, project_ball
 from archipel.privacy.policy import Privacy
+from archipel.problems.measured import Files
 from archipel.problems.networked import Regression, centralised, solution
 from archipel.problems.stored import Shard
 from archipel.theory import zcdp_nfl as theory
@@ -125,6 +126,28 @@ class Scaled(Regression):
 def test_what_a_user_gets_fits_data_in_any_unit(objective, times):
     result = federation(Scaled(objective, l2=0.0, times=times), topology=GRAPHS["random"]).run(theory={})
     assert level(result) < (-100 if objective == "ridge" else -35)
+
+
+@pytest.mark.parametrize("shape", ["ring", "random"])
+def test_files_of_ones_own_in_other_units_are_learned_too(tmp_path, shape):
+    """Five sensors with different units and numbers of samples; the elastic net of them all, against CVXPY."""
+    rng, everyone = np.random.default_rng(8), []
+    for k in range(5):
+        x = rng.standard_normal((12 + 7 * k, 4)) * [1.0, 20.0, 0.3, 5.0] + 0.5
+        y = x @ [3.0, 0.0, -40.0, 0.2] + rng.standard_normal(len(x))
+        np.savez(tmp_path / f"sensor-{k}.npz", x=x, y=y)
+        everyone.append((x, y))
+    np.savez(tmp_path / "apart.npz", x=x, y=y)
+    problem = Files(str(tmp_path / "sensor-*.npz"), test=str(tmp_path / "apart.npz"), l1=0.5, l2=0.1)
+    described = federation(problem, topology=Peers(shape=shape))
+    stage = described.stage()
+    described.engine_of(stage).advance(0, 400)
+    x, y = (np.concatenate(parts) for parts in zip(*everyone))
+    x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
+    weight = np.concatenate([np.full(len(own), 1 / len(own)) for _, own in everyone])
+    exact = centralised(x, y, weight, "squared", 0.5, 0.1)
+    found = stage.plan.tables["peer"].model
+    assert ((found - exact) ** 2).sum() / (exact**2).sum() < 1e-10
 
 
 def test_with_noise_the_settings_never_look_at_the_data():
@@ -388,7 +411,7 @@ def test_the_theory_is_declared_beside_a_run():
     spectrum = theory.spectrum(adjacency(described.scene().graph))
     assert told["noise_factor"] == pytest.approx(theory.noise_factor(spectrum, 2.0, 3))
     assert told["noise_term"] == pytest.approx(told["noise_factor"] / 60 * 6 * 0.2**2 / 0.05)
-    assert told["rate"] == theory.RATE.order and (told["penalty"], told["step"]) == (2.0, 0.3)
+    assert told["order_of_rate"] == theory.RATE.order and (told["penalty"], told["step"]) == (2.0, 0.3)
     assert federation().check()["step"] <= federation().check()["step_bound"]
 
 

@@ -238,7 +238,7 @@ class ZcdpNfl:
     def check(self, scene: Scene) -> dict[str, float]:
         """What was chosen, the largest stable step for a squared loss, and what the theory says of the noise."""
         fit = self.fit(scene)
-        found = {"penalty": fit.penalty, "step": fit.step, "decay": fit.decay, "rate": self.rate.order}
+        found = {"penalty": fit.penalty, "step": fit.step, "decay": fit.decay, "order_of_rate": self.rate.order}
         if scene.task.loss == SQUARED:
             found["step_bound"] = step_bound(scene, fit.penalty)
             if fit.decay == 0 and fit.step > found["step_bound"]:

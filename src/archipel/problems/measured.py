@@ -59,7 +59,8 @@ class Files:
 
     `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is
     held out (its last ones, when `hold` is "last"), or a pattern of other files. Models are `judged` by all test
-    samples "together", or, where clients have models of their own, each by its "own".
+    samples "together", or, where clients have models of their own, each by its "own". `l1` ||w||_1 + `l2` ||w||^2 is
+    added to the sum of the clients' mean losses.
     """
 
     data: str
@@ -72,11 +73,18 @@ class Files:
     width: float = 3.0
     standardise: bool = True
     judged: str = "together"
+    l1: float = 0.0
+    l2: float = 0.0
 
     def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
         """The files' samples, split into training and test."""
         if self.judged not in ("together", "own"):
             raise BadInput("problem.judged", self.judged, '"together" or "own"')
+        for name, weight in (("l1", self.l1), ("l2", self.l2)):
+            if not 0 <= weight < np.inf or (weight > 0 and shown == "stream"):
+                raise BadInput(
+                    f"problem.{name}", weight, "at least 0, and 0 for an algorithm that learns from a stream"
+                )
         train, test = files.read_split(self.data, self.test, self.target, self.columns, seed, self.hold)
         if self.loss == "logistic":
             check_classes(train.y)
@@ -85,6 +93,7 @@ class Files:
         target = standard(train.y) if self.standardise and self.loss != "logistic" else UNCHANGED
         data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
         task = measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, shown)
+        task = task._replace(regulariser=(float(self.l1), float(self.l2)))
         if self.judged == "together":
             return task
         return task._replace(score=own_score(data, self.features, self.width, self.loss, seed, dtype))
