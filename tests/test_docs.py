@@ -19,6 +19,7 @@ def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
+EXAMPLES = "archipel run examples/"  # minutes in all: `make test-long`
 COMMANDS = [
     (page.name, line.split("#")[0].strip())
     for page in PAGES
@@ -48,7 +49,11 @@ def folder(tmp_path_factory):
     return here
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page}: {command}" for page, command in COMMANDS])
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [pytest.param(*c, marks=pytest.mark.long if c[1].startswith(EXAMPLES) else ()) for c in COMMANDS],
+    ids=[f"{page}: {command}" for page, command in COMMANDS],
+)
 def test_documented_commands_run(page, command, folder):
     words = [word for part in shlex.split(command) for word in expanded(part, folder)]
     run = subprocess.run(
