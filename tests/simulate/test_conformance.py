@@ -5,14 +5,18 @@ from dataclasses import replace
 import pytest
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
+from archipel.algorithms.dp_fedavg import DpFedAvg
+from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
+from archipel.algorithms.mirror_published import PublishedMirrorDescent
 from archipel.algorithms.online_fed import OnlineFedSgd
 from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PsoFed
 from archipel.algorithms.zcdp_nfl import ZcdpGradNfl, ZcdpNfl
 from archipel.privacy.policy import Privacy
+from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.problems.networked import Regression
 from archipel.testing import check_algorithm
-from archipel.topology import Peers
+from archipel.topology import Digraph, Peers
 
 STREAM = Synthetic(clients=20, features=24, test=30, horizon=60, samples=(15, 30, 45, 60))
 ROUGH = Environment(availability=(0.6, 0.3, 0.1, 1.0), stride=2, delay=Delay(delta=0.5, limit=4))
@@ -21,6 +25,9 @@ NETWORK = Regression("elastic-net", clients=9, samples=6, size=4, test=10, refer
 AWAY = Environment(availability=0.7)
 BUDGET = Privacy(epsilon=2.0, noise=0.3, clip=0.2, unit="client")
 LAPLACE = Privacy(epsilon=8.0, mechanism="laplace", clip=0.2, schedule="geometric", zeta=0.95)
+DRIFTING = Drifting(clients=8, size=4, loss="logistic", space="simplex", drift=0.5)
+ENTROPY = MirrorDescent(region="simplex", map="entropy", floor=0.01, path=0.1, drift=0.5)
+CHANGING = Digraph(phases=4, fade=0.2, opt_out=0.1, window=4, mean_degree=4.0)
 
 TABLE = {
     "pao-fed-c2": Federation(STREAM, PaoFed(limit=4), environment=ROUGH, rounds=60),
@@ -43,6 +50,18 @@ TABLE = {
     "laplace-zcdp-nfl": Federation(NETWORK, ZcdpNfl(), Peers(shape="ring"), AWAY, LAPLACE, rounds=40),
     "zcdp-grad-nfl": Federation(NETWORK, ZcdpGradNfl(), Peers(shape="grid"), privacy=BUDGET, rounds=40),
     "p-admm": Federation(replace(NETWORK, objective="ridge"), PAdmm(), Peers(shape="ring"), AWAY, rounds=40),
+    "mirror-descent": Federation(DRIFTING, ENTROPY, CHANGING, AWAY, LAPLACE, rounds=40),
+    "mirror-descent-late": Federation(DRIFTING, MirrorDescent(limit=4), CHANGING, ROUGH, BUDGET, rounds=40),
+    "saddle-mirror-descent": Federation(
+        DRIFTING, SaddleMirrorDescent(constraint=Budget("energy", 1.0, (0.1, 0.3))), CHANGING, AWAY, rounds=40
+    ),
+    "lagrangian-descent": Federation(
+        DRIFTING, LagrangianDescent(constraint=Budget("sample")), CHANGING, AWAY, LAPLACE, rounds=40
+    ),
+    "published-mirror-descent": Federation(
+        GrowingMean(), PublishedMirrorDescent(), Digraph("complete", sums_to_one="receiver"), rounds=40
+    ),
+    "dp-fedavg": Federation(DRIFTING, DpFedAvg(asked=0.7), environment=AWAY, privacy=BUDGET, rounds=40),
 }
 
 
