@@ -8,7 +8,7 @@ from harness import Village, assert_same, simulated
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
-from archipel.deploy import pace
+from archipel.deploy import pace, wire
 from archipel.deploy.pace import HERE, REPORTS, TOLD, Clock, Quorum
 from archipel.deploy.store import Halted
 from archipel.deployment import Deployment
@@ -142,6 +142,21 @@ def test_clocks_without_one_server_must_be_told_the_first_moment():
         Village(PEERS, pace="clock", period=1.0)
     village = Village(PEERS.with_(rounds=3), pace="clock", period=0.3, start=time.time() + 0.2)
     village.run(120)
+    village.close()
+
+
+def test_a_node_that_is_done_before_it_met_anybody_still_reports():
+    """All its rounds were without data; the greeting comes while it does its last step, and nothing after it."""
+    village = Village(STAR.with_(rounds=3), pace="replay")
+    client, heard = village.nodes["client-0"], []
+    client.office.post("server", wire.QUIET, 1, 2)
+    client.player.round = 3
+    client.save()
+    assert client.player.finished and client.office.neighbours["server"].sent == 0
+    client.office.arrived("server", wire.greet(wire.Greeting(7, client.office.mine, 0, client.part.digest)))
+    client.link.send = lambda to, data: heard.append(client.part.vocabulary.read(data).kind)
+    client.wait_for_answers(lambda: wire.QUIET in heard, linger=0.5)
+    assert wire.QUIET in heard
     village.close()
 
 

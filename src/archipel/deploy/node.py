@@ -116,6 +116,8 @@ class Node:
         """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""
         quiet, end = time.monotonic(), time.monotonic() + max(self.deploy.patience, linger)
         while not stop() and time.monotonic() < min(quiet + linger, end):
+            if self.office.posted:  # for a neighbour that was met after the last round
+                self.save()
             if self.office.pump(min(IDLE, linger)):
                 self.player.notice()
                 self.save()  # so that what came in is acknowledged

@@ -1,0 +1,189 @@
+"""docs/deploy.md, followed to the letter: its descriptions, its commands, its sentences."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fleet import Process, archipel
+
+from archipel import Federation
+from archipel.deploy.proxy import free_port
+from archipel.deploy.trace import read_status
+
+pytest.importorskip("zenoh")
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+MODULES = {"archipel": ["archipel"], "archipel-node": ["archipel.deploy.member"]}
+
+
+def block(after):
+    """The indented block that follows a piece of the guide's text."""
+    found = re.search(re.escape(after) + r".*?\n\n((?:    [^\n]*\n|\n)+)", GUIDE, re.DOTALL)
+    return textwrap.dedent(found[1]).strip() + "\n"
+
+
+def started(line, folder):
+    """A command of the guide, as a process in a reader's folder."""
+    command, *arguments = line.partition("#")[0].split()
+    return Process(sys.executable, "-m", *MODULES[command], *arguments, cwd=folder)
+
+
+def described(folder, rounds, **replaced):
+    """The guide's description for two terminals, with other rounds, on a port that is free here."""
+    text = (
+        block("Say where, in the description")
+        .replace("rounds = 500", f"rounds = {rounds}")
+        .replace(":7447", f":{free_port()}")
+    )
+    for old, new in replaced.items():
+        text = text.replace(f"[{old}]", f"[{old}]\n{new}")
+    (folder / "federation.toml").write_text(text)
+
+
+def wait_for_round(folder, name, n):
+    end = time.monotonic() + 120
+    while read_status(folder / "state" / name).get("round", 0) < n:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_two_terminals(tmp_path):
+    """Keys, a process for each node in any order, and one of them is killed with kill -9 on the way."""
+    described(tmp_path, 400, deploy="durable = false")
+    keys, *nodes = block("then start the nodes, in any order").splitlines()
+    with started(keys, tmp_path) as made:
+        assert made.end() == 0
+    assert {path.name for path in (tmp_path / "keys").iterdir()} >= {"authority.pem", "server.pem", "client-1.key"}
+    server, first, second = (started(line, tmp_path) for line in nodes)
+    with server, first, second:
+        wait_for_round(tmp_path, "client-0", 20)
+        first.process.send_signal(signal.SIGKILL)
+        assert first.end() == -signal.SIGKILL
+        with started(nodes[1], tmp_path) as again:
+            assert [node.end() for node in (server, again, second)] == [0, 0, 0], [server.words, again.words]
+    assert all(read_status(tmp_path / "state" / name)["done"] for name in ("server", "client-0", "client-1"))
+
+
+def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
+    """The example of the guide, with fewer clients; also by a schedule that `archipel run --record` wrote."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    path = tmp_path / "examples" / "flagship" / "pao-fed-c2.toml"
+    text = path.read_text().replace("clients = 256", "clients = 8")
+    path.write_text('engine = "plain"\n' + text.replace("every = 20", "every = 10"))
+    line = next(line for line in GUIDE.splitlines() if line.strip().startswith("archipel up"))
+    words = line.split()[1:]
+    words[words.index("--rounds") + 1] = "30"
+    assert archipel(*words, "--replay", cwd=tmp_path).returncode == 0
+    assert (
+        archipel("run", path, "--rounds", 30, "--out", "run", "--record", "schedule.npz", cwd=tmp_path).returncode == 0
+    )
+    up, run = tmp_path / "results" / "up", tmp_path / "run"
+    assert {p.name for p in run.iterdir()} <= {p.name for p in up.iterdir()}
+    with np.load(up / "models.npz") as ours, np.load(run / "models.npz") as theirs:
+        for name in theirs:
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-4)
+    wire = json.loads((up / "wire.json").read_text())
+    assert 0.5 < wire["saving"] < 1 and "true saving" in (up / "report.html").read_text()
+    recorded = re.sub(
+        r"\[environment\].*", '[environment]\nreplay = "schedule.npz"\n', path.read_text(), flags=re.DOTALL
+    )
+    (tmp_path / "recorded.toml").write_text(recorded + "[environment.delay]\nlimit = 10\n")
+    again = archipel("up", "recorded.toml", "--rounds", 30, "--replay", "--out", "again", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    with np.load(up / "models.npz") as ours, np.load(tmp_path / "again" / "models.npz") as theirs:
+        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_up_with_chaos_and_data_of_ones_own(tmp_path):
+    """`--chaos 7`, a CSV file that grows at each client, rounds by quorum; it ends with the files of a run."""
+    described(tmp_path, 60, deploy='data = "{name}.csv"')
+    draw = np.random.default_rng(1)
+    for name in ("client-0", "client-1"):
+        rows = "".join(",".join(f"{x:.4f}" for x in draw.standard_normal(5)) + "\n" for _ in range(60))
+        (tmp_path / f"{name}.csv").write_text("a,b,c,d,target\n" + rows)
+    found = archipel("up", "federation.toml", "--chaos", 7, "--out", "out", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "out" / "metrics.csv").read_text().startswith("seed,round,metric,value")
+    with np.load(tmp_path / "out" / "models.npz") as models:
+        assert np.abs(models["server"]).max() > 0
+
+
+def test_the_guides_generator(tmp_path):
+    """The function that the guide shows is one that a device can learn from."""
+    code = block("from where the checkpoint was")
+    (tmp_path / "sensor.py").write_text(
+        code + "\ndef read_inputs():\n    return [0.5, 0.1, 0.2, 0.3]\n\ndef read_target():\n    return 0.25\n"
+    )
+    described(tmp_path, 30, deploy='data = "sensor.py:samples"')
+    found = archipel("up", "federation.toml", "--out", "out", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "out" / "nodes" / "client-0" / "rows").stat().st_size > 0
+
+
+def test_whoever_lacks_an_address_is_named_as_the_guide_says(tmp_path):
+    text = (ROOT / "examples" / "zcdp-nfl.toml").read_text()
+    (tmp_path / "federation.toml").write_text(text)
+    found = archipel("keys", "federation.toml", cwd=tmp_path)
+    assert found.returncode == 2
+    said = re.sub(r"client-\d+", "client-N", found.stderr.strip())
+    assert said in re.sub(r"client-\d+", "client-N", " ".join(GUIDE.split())), found.stderr
+
+
+def test_sentences_of_the_guides_table_are_those_of_the_code():
+    """What a reader looks up is what a node says."""
+    code = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "archipel" / "deploy").glob("*.py"))
+    table = GUIDE[GUIDE.index("| what you see |") :]
+    sentences = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert len(sentences) >= 6
+    for sentence in sentences:
+        words = re.sub(r"no answer from server for 60 seconds", "no answer from", sentence)
+        part = re.split(r" \.\.\.| \(No space", words)[0]
+        assert part in code, sentence
+
+
+def test_descriptions_of_the_guide_are_federations(tmp_path):
+    described(tmp_path, 500)
+    assert Federation.load(tmp_path / "federation.toml").deploy.pace == "quorum"
+    for key in re.findall(r"`(pace|quorum|deadline|period|start|patience|data|durable)`", GUIDE):
+        assert hasattr(Federation.load(tmp_path / "federation.toml").deploy, key)
+
+
+@pytest.mark.long
+def test_the_device_install_is_as_small_as_promised(tmp_path):
+    """Real environments, as the guide says: under 150 MB, and under 450 MB with private noise; a node runs in it."""
+    lines = [line for line in block("No compiler, no SciPy, no Matplotlib").splitlines() if line.startswith("pip")]
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    folder = tmp_path / "archipel"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=300)
+    for line in lines:
+        words = [str(source) if word == "archipel" else word for word in line.partition("#")[0].split()[1:]]
+        subprocess.run([folder / "bin" / "python", "-m", "pip", *words, "-q"], check=True, timeout=900)
+    described(tmp_path, 50)
+    assert archipel("keys", "federation.toml", cwd=tmp_path).returncode == 0
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    command = [folder / "bin" / "archipel-node", "federation.toml", "--name"]
+    nodes = [Process(*command, name, cwd=tmp_path, env=own) for name in ("server", "client-0", "client-1")]
+    with nodes[0], nodes[1], nodes[2]:
+        assert [node.end() for node in nodes] == [0, 0, 0], [node.words for node in nodes]
+    assert megabytes(folder) < 150
+    noise = next(line for line in GUIDE.splitlines() if re.match(r"    pip install .*opendp", line))
+    subprocess.run([folder / "bin" / "python", "-m", "pip", *noise.partition("#")[0].split()[1:], "-q"], check=True)
+    assert megabytes(folder) < 450
+
+
+def megabytes(folder):
+    """As `du -m` counts: what the files take on this disk."""
+    return sum(path.lstat().st_blocks for path in folder.rglob("*")) * 512 / 2**20
