@@ -75,10 +75,9 @@ def play(source: Any, sample: Any, moment: Any) -> Any:
     """The client's next sample, if one arrives this round; with more samples than rounds, the first ones."""
     begin, end = source.starts[moment.node], source.starts[moment.node + 1]
     total = min(end - begin, source.horizon[0])
-    left = source.left[moment.node]
-    if not arrives(left, total, source.horizon[0], moment):
+    if not arrives(source.left, total, source.horizon[0], moment):
         return False, sample
-    i = end - 1 - left[0] if end - begin == total else begin + total - 1 - left[0]
+    i = begin + total - 1 - source.left[moment.node, 0]
     sample.target[0] = source.y[i]
     if source.phases.shape[0] > 0:
         cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])

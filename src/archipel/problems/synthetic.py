@@ -35,32 +35,32 @@ class Streams(NamedTuple):
 
 
 @kernel
-def advance(past: Any, law: Any, innovation: Any) -> None:
+def goes_on(x: Any, law: Any, k: Any, innovation: Any) -> Any:
     """x_n = theta x_{n-1} + sqrt(1 - theta^2) u_n, u_n normal."""
-    for i in range(LAGS - 1, 0, -1):
-        past[i] = past[i - 1]
-    past[0] = law[0] * past[1] + math.sqrt(1.0 - law[0] * law[0]) * (law[1] + law[2] * innovation)
+    theta = law[k, 0]
+    return theta * x + math.sqrt(1.0 - theta * theta) * (law[k, 1] + law[k, 2] * innovation)
 
 
 @kernel
-def target(past: Any, function: Any) -> Any:
+def target(past: Any, k: Any, function: Any, era: Any) -> Any:
     """(39) without its noise, for x = [x_n, x_{n-1}, x_{n-4}, x_{n-3}].
 
     sqrt(x1^2 + sin^2(pi x4)) + (0.8 - 0.5 exp(-x2^2)) x3
     """
-    wave = math.sin(math.pi * past[3])
-    slope = function[1] - function[2] * math.exp(-past[1] * past[1])
-    return function[0] * math.sqrt(past[0] * past[0] + wave * wave) + slope * past[4]
+    wave = math.sin(math.pi * past[k, 3])
+    slope = function[era, 1] - function[era, 2] * math.exp(-past[k, 1] * past[k, 1])
+    return function[era, 0] * math.sqrt(past[k, 0] * past[k, 0] + wave * wave) + slope * past[k, 4]
 
 
 @kernel
 def arrives(left: Any, samples: Any, horizon: Any, moment: Any) -> Any:
     """Is there new data? Exactly `samples` of the rounds of a horizon, each as likely as the others."""
+    k = moment.node
     gone = moment.round if moment.round < horizon else moment.round % horizon  # divisions are slow
     if gone == 0:
-        left[0] = samples
-    if uniform(moment.key, ARRIVES) * (horizon - gone) < left[0]:
-        left[0] -= 1
+        left[k, 0] = samples
+    if uniform(moment.key, ARRIVES) * (horizon - gone) < left[k, 0]:
+        left[k, 0] -= 1
         return True
     return False
 
@@ -68,15 +68,15 @@ def arrives(left: Any, samples: Any, horizon: Any, moment: Any) -> Any:
 @kernel
 def observe(source: Any, sample: Any, moment: Any) -> Any:
     """The client's newest sample in the space of the features, if one arrives this round."""
-    k = moment.node
-    past, law = source.past[k], source.law[k]
-    if not arrives(source.left[k], law[4], source.when[0], moment):
+    k, past, law, x = moment.node, source.past, source.law, sample.x
+    if not arrives(source.left, law[k, 4], source.when[0], moment):
         return False, sample
-    advance(past, law, normal(moment.key, SIGNAL))
-    function = source.function[0] if moment.round < source.when[1] else source.function[1]
-    sample.target[0] = target(past, function) + law[3] * normal(moment.key, NOISE)
-    x = sample.x
-    x[0], x[1], x[2], x[3] = past[0], past[1], past[4], past[3]
+    newest = goes_on(past[k, 0], law, k, normal(moment.key, SIGNAL))
+    past[k, 4], past[k, 3], past[k, 2], past[k, 1] = past[k, 3], past[k, 2], past[k, 1], past[k, 0]
+    past[k, 0] = newest
+    era = 0 if moment.round < source.when[1] else 1
+    sample.target[0] = target(past, k, source.function, era) + law[k, 3] * normal(moment.key, NOISE)
+    x[0], x[1], x[2], x[3] = past[k, 0], past[k, 1], past[k, 4], past[k, 3]
     cosines(sample.features, source.phases, source.directions, x, source.scale[0])
     return True, sample
 
@@ -139,7 +139,8 @@ class Synthetic:
         sample = Scratch(np.zeros(self.features, dtype), np.zeros(1, dtype), np.zeros(4, dtype))
         past, noise = self.held_out(seed)
         test_x = mapped(world, past[:, SEEN])
-        wanted = [np.array([target(p, f) for p in past]) + noise for f in function.astype(float)]
+        coefficients = function.astype(float)
+        wanted = [np.array([target(past, k, coefficients, era) for k in range(self.test)]) + noise for era in (0, 1)]
 
         def score(models: dict[str, Any], round: int) -> dict[str, Any]:
             y = wanted[0] if round <= source.when[1] else wanted[1]

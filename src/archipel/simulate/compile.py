@@ -11,6 +11,8 @@
 8. prange from two Python threads aborts: serial kernels for seeds side by side, parallel ones for one large run.
 9. fastmath with `nnan` and `ninf` assumes there is no NaN: both are left out.
 10. Matrix loops are slow in plain Python: the verbs of `archipel.node` have a NumPy form and a loop.
+11. A call passes every array of a record as nine numbers, which costs more than what most node functions do: all of
+    them are inlined by force.
 """
 
 import hashlib
@@ -31,6 +33,7 @@ from numba.np.arrayobj import make_array
 from archipel import draws, node
 
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
+INLINE = {"forceinline": True}
 PACKAGE = Path(__file__).resolve().parents[1]
 KEPT_CACHES = 6
 NO_KERNELS = {"figures", "deploy", "theory"}  # folders without node functions
@@ -80,12 +83,12 @@ def prepare_cache() -> Path:
     return folder
 
 
-@overload(draws.u64, strict=False)
+@overload(draws.u64, strict=False, jit_options=INLINE)
 def _u64(x: Any) -> Any:
     return lambda x: np.uint64(x)
 
 
-@overload(node.row, strict=False)
+@overload(node.row, strict=False, jit_options=INLINE)
 def _row(table: Any, k: Any) -> Any:
     body = ", ".join(f"table[{i}][k]" for i in range(len(table)))
     space = {"cls": table.instance_class}
@@ -93,7 +96,7 @@ def _row(table: Any, k: Any) -> Any:
     return space["impl"]
 
 
-@overload(node.clear, strict=False)
+@overload(node.clear, strict=False, jit_options=INLINE)
 def _clear(record: Any) -> Any:
     space: dict[str, Any] = {}
     body = "\n".join(f"    record[{i}][...] = 0" for i in range(len(record)))
@@ -120,7 +123,7 @@ def lent(record: Any) -> Any:
     return record
 
 
-@overload(lent, strict=False)
+@overload(lent, strict=False, jit_options=INLINE)
 def _lent(record: Any) -> Any:
     parts = (f"unowned(record[{i}])" if is_array(part) else f"record[{i}]" for i, part in enumerate(record))
     space = {"cls": record.instance_class, "unowned": _unowned}
@@ -146,14 +149,16 @@ _enabled: set[Any] = set()
 def _bind(plain: Callable[..., Any], loop: Callable[..., Any]) -> None:
     """The loop stands in for the NumPy verb in compiled code."""
     names = ", ".join(inspect.signature(loop).parameters)
-    overload(plain, strict=False, jit_options={"fastmath": MATH})(eval(f"lambda {names}: loop", {"loop": loop}))
+    overload(plain, strict=False, jit_options={"fastmath": MATH} | INLINE)(
+        eval(f"lambda {names}: loop", {"loop": loop})
+    )
 
 
 def enable() -> None:
     """Make every node function that is marked by now callable from kernels."""
     for function in draws.DRAWS:
         if function not in _enabled:
-            register_jitable(function)  # exact arithmetic: the same bits as plain Python
+            register_jitable(**INLINE)(function)  # exact arithmetic: the same bits as plain Python
             _enabled.add(function)
     for plain, loop in node.FAST.items():
         if plain not in _enabled:
@@ -161,7 +166,7 @@ def enable() -> None:
             _enabled.add(plain)
     for function in node.KERNELS:
         if function not in _enabled:
-            register_jitable(fastmath=MATH)(function)
+            register_jitable(fastmath=MATH, **INLINE)(function)
             _enabled.add(function)
 
 
