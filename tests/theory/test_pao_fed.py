@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from archipel.errors import BadInput
-from archipel.theory import pao_fed
+from archipel.theory import pao_fed, steps
 from archipel.theory.pao_fed import SmallNetwork, steady_cycle, steady_state, transient
 from archipel.theory.pao_fed_printed import printed_steady_state, printed_transient
 
@@ -101,18 +101,18 @@ def test_step_bounds_from_data():
     shards = [rng.normal(size=(50, 3)) * scale for scale in (1.0, 2.0, 0.5)]
     largest = max(np.linalg.svd(shard)[1][0] ** 2 / 50 for shard in shards)
     norm = max(np.linalg.norm(z) ** 2 for shard in shards for z in shard)
-    found = pao_fed.step_bounds(iter(shards))
+    found = steps.step_bounds(iter(shards))
     assert found["largest_eigenvalue"] == pytest.approx(largest)
     assert found["mean"] == pytest.approx(2 / largest)
     assert found["mean_square"] == pytest.approx(1 / largest)
     assert found["protective"] == pytest.approx(min(1 / largest, 2 / norm))
-    assert pao_fed.largest_eigenvalue(np.array([np.diag([1, 3]), np.diag([2, 0.5])])) == pytest.approx(3)
+    assert steps.largest_eigenvalue(np.array([np.diag([1, 3]), np.diag([2, 0.5])])) == pytest.approx(3)
 
 
 def test_protective_bound_is_the_norm_where_samples_are_rare_and_large():
     features = np.zeros((100, 2))
     features[0, 0] = 10
-    bounds = pao_fed.step_bounds([features])
+    bounds = steps.step_bounds([features])
     assert bounds["mean_square"] == pytest.approx(1) and bounds["protective"] == pytest.approx(0.02)
 
 
@@ -214,7 +214,7 @@ def test_printed_formula_by_forming_its_matrices():
 
 
 def test_printed_formula_is_refused_beyond_its_bound():
-    bound = 1 / pao_fed.largest_eigenvalue(correlations(3, 4))
+    bound = 1 / steps.largest_eigenvalue(correlations(3, 4))
     with pytest.raises(BadInput, match="34"):
         printed_steady_state(network(step=bound))
 
@@ -254,7 +254,7 @@ def test_random_fourier_features_that_arrive_now_and_then():
         np.sqrt(2 / size) * np.cos(rng.normal(mean, 1.5, (300, 2)) @ frequencies + phases) for mean in (-0.5, 0.0, 1.0)
     ]
     net = SmallNetwork(
-        [pao_fed.correlation(z) for z in shards],
+        [steps.correlation(z) for z in shards],
         [0.01, 0.02, 0.03],
         step=0.4,
         portion=2,
@@ -267,7 +267,7 @@ def test_random_fourier_features_that_arrive_now_and_then():
         weights=[1, 0.5],
         fourth=[pao_fed.fourth_moment(z) for z in shards],
     )
-    assert net.step < pao_fed.step_bounds(shards)["protective"]
+    assert net.step < steps.step_bounds(shards)["protective"]
 
     def draw(net, rng, runs):
         return lambda client: shards[client][rng.integers(300, size=runs)]
@@ -363,13 +363,13 @@ def test_too_large_a_network_is_refused():
 def test_a_step_at_which_nothing_settles_is_refused():
     # beyond the mean-square bound of least mean squares, 2 / (power (size + 2)), though below (34)
     net = SmallNetwork([0.3 * np.eye(20)], 0.02, 0.4, portion=20)
-    assert net.step < pao_fed.mean_square_step_bound(0.3)
+    assert net.step < steps.mean_square_step_bound(0.3)
     with pytest.raises(BadInput, match="settles"):
         steady_state(net)
 
 
 def test_step_bounds_refuse_no_data():
     with pytest.raises(BadInput, match="features"):
-        pao_fed.step_bounds([np.zeros((0, 3))])
+        steps.step_bounds([np.zeros((0, 3))])
     with pytest.raises(BadInput, match="features"):
-        pao_fed.step_bounds([np.zeros((5, 3))])
+        steps.step_bounds([np.zeros((5, 3))])

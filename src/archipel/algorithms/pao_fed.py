@@ -259,7 +259,7 @@ class PsoFed(PaoFed):
 
 def check_step(step: float, force: bool, scene: Scene) -> dict[str, float]:
     """Refuse a step beyond min((34), 2 / max ||z||^2): (34) alone allows steps at which the recursion diverges."""
-    from archipel.theory.pao_fed import step_bounds
+    from archipel.theory.steps import step_bounds
 
     bounds = step_bounds(scene.task.inputs(REHEARSAL))
     if step > bounds["protective"] and not force:

@@ -1,4 +1,4 @@
-"""PAO-Fed: how large a step may be, and the exact mean-square deviation of a small network.
+"""PAO-Fed: the exact mean-square deviation of a small network.
 
 Gauthier et al., IEEE Internet of Things Journal, 2023; equation numbers are the article's. What the article
 prints as (37) and (38) is in `pao_fed_printed`. Here is the same quantity with nothing left out: the mu^2
@@ -16,7 +16,7 @@ A geometric delay has no memory: each update in flight arrives in this round wit
 whatever its age. So the sum over all cases is exact; it needs 2^(clients * limit) matrices.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
@@ -30,15 +30,7 @@ Array = Any
 MOST_NUMBERS = 2**23  # of second moments kept at once; the solver keeps twenty such tables, a gigabyte
 
 
-# ---- steps ----------------------------------------------------------------------------------------
-
-
-def correlation(features: Array) -> Array:
-    """R_k = E[z z^T] of one client, from its samples of z, one a row (Assumption 1)."""
-    features = np.asarray(features)
-    if features.ndim != 2 or len(features) == 0:
-        raise BadInput("features", features.shape, "a table with one sample a row, at least one")
-    return features.T @ features / float(len(features))
+# ---- the network ----------------------------------------------------------------------------------
 
 
 def fourth_moment(features: Array) -> Array:
@@ -52,48 +44,6 @@ def gaussian_fourth_moment(correlation: Array) -> Array:
     """E[z_a z_b z_c z_d] when z is Gaussian with mean zero: the sum over the three pairings (Isserlis)."""
     pairings = ("ab,cd->abcd", "ac,bd->abcd", "ad,bc->abcd")
     return sum(np.einsum(pairing, correlation, correlation) for pairing in pairings)
-
-
-def largest_eigenvalue(correlations: Iterable[Array]) -> float:
-    """The largest eigenvalue of any client's R_k; the matrices may come one at a time."""
-    return max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in correlations)
-
-
-def mean_step_bound(eigenvalue: float) -> float:
-    """(22): below it the models converge in the mean. `eigenvalue`: the largest of any R_k."""
-    return 2 / eigenvalue
-
-
-def mean_square_step_bound(eigenvalue: float) -> float:
-    """(34): below it the article expects a stable mean square. `eigenvalue`: the largest of any R_k."""
-    return 1 / eigenvalue
-
-
-def protective_step_bound(eigenvalue: float, largest_norm_squared: float) -> float:
-    """min((34), 2 / max ||z||^2): (34) alone allows steps at which single samples blow the model up."""
-    return min(mean_square_step_bound(eigenvalue), 2 / largest_norm_squared)
-
-
-def step_bounds(shards: Iterable[Array]) -> dict[str, float]:
-    """All bounds from data: `shards` yields each client's samples of z, one a row, one client at a time."""
-    eigenvalue = norm = 0.0
-    for features in shards:
-        matrix = correlation(features)
-        if np.linalg.norm(matrix) > eigenvalue:  # no eigenvalue exceeds it, so few clients need a decomposition
-            eigenvalue = max(eigenvalue, largest_eigenvalue([matrix]))
-        norm = max(norm, float(np.einsum("ij,ij->i", features, features).max()))
-    if eigenvalue <= 0:
-        raise BadInput("features", eigenvalue, "at least one client with a sample that is not zero")
-    return {
-        "largest_eigenvalue": eigenvalue,
-        "largest_norm_squared": norm,
-        "mean": mean_step_bound(eigenvalue),
-        "mean_square": mean_square_step_bound(eigenvalue),
-        "protective": protective_step_bound(eigenvalue, norm),
-    }
-
-
-# ---- the network ----------------------------------------------------------------------------------
 
 
 def one_each(name: str, value: Array, clients: int) -> Array:
