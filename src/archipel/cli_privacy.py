@@ -118,6 +118,9 @@ def preamble(outlook: dict[str, Any], rounds: int) -> list[str]:
         f"Protected: one {terms['unit']}, {change} ({terms['relation']}). Guarantee: {terms['guarantee']}.",
     ]
     lines += [f"  {held['how']}: {held['what']}" for held in terms["assumptions"]]
+    for name, level in outlook.get("levels", {}).items():
+        shown = "infinite" if level["epsilon"] is None else f"{level['epsilon']:.4g} at delta = {level['delta']:g}"
+        lines.append(f"At {name} level ({level['unit']}): epsilon at most {shown}.")
     if terms["guarantee"] == "assumed":
         lines.append("What is assumed is no guarantee: set privacy.enforce = true.")
     return lines

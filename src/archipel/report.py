@@ -125,6 +125,8 @@ def privacy_section(ledger: Mapping[str, Any]) -> str:
     terms = ledger if "assumptions" in ledger else nodes[0]
     lines = [f"<p>{html.escape(privacy_line(ledger))}.</p>"]
     lines += [f'<p class="note">{html.escape(a["what"])}: <b>{a["how"]}</b>.</p>' for a in terms["assumptions"]]
+    for name, level in ledger.get("levels", {}).items():
+        lines.append(f"<p>At {name} level, {level['unit']}: epsilon at most {shown_number(level['epsilon'])}.</p>")
     if "over_time" in nodes[0]:
         lines.append(paid_picture(nodes, ledger["delta"]))
     rows = (
