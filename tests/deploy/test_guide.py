@@ -59,7 +59,7 @@ def wait_for_round(folder, name, n):
 
 def test_two_terminals(tmp_path):
     """Keys, a process for each node in any order, and one of them is killed with kill -9 on the way."""
-    described(tmp_path, 400, deploy="durable = false")
+    described(tmp_path, 200, deploy="durable = false")
     keys, *nodes = block("then start the nodes, in any order").splitlines()
     with started(keys, tmp_path) as made:
         assert made.end() == 0
@@ -75,7 +75,7 @@ def test_two_terminals(tmp_path):
 
 
 def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
-    """The example of the guide, with fewer clients; also by a schedule that `archipel run --record` wrote."""
+    """The example of the guide, with fewer clients."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     path = tmp_path / "examples" / "flagship" / "pao-fed-c2.toml"
     text = path.read_text().replace("clients = 256", "clients = 8")
@@ -84,9 +84,7 @@ def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
     words = line.split()[1:]
     words[words.index("--rounds") + 1] = "30"
     assert archipel(*words, "--replay", cwd=tmp_path).returncode == 0
-    assert (
-        archipel("run", path, "--rounds", 30, "--out", "run", "--record", "schedule.npz", cwd=tmp_path).returncode == 0
-    )
+    assert archipel("run", path, "--rounds", 30, "--out", "run", cwd=tmp_path).returncode == 0
     up, run = tmp_path / "results" / "up", tmp_path / "run"
     assert {p.name for p in run.iterdir()} <= {p.name for p in up.iterdir()}
     with np.load(up / "models.npz") as ours, np.load(run / "models.npz") as theirs:
@@ -94,16 +92,26 @@ def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
             np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-4)
     wire = json.loads((up / "wire.json").read_text())
     assert 0.5 < wire["saving"] < 1 and "true saving" in (up / "report.html").read_text()
-    recorded = re.sub(
-        r"\[environment\].*", '[environment]\nreplay = "schedule.npz"\n', path.read_text(), flags=re.DOTALL
-    )
-    (tmp_path / "recorded.toml").write_text(recorded + "[environment.delay]\nlimit = 10\n")
-    again = archipel("up", "recorded.toml", "--rounds", 30, "--replay", "--out", "again", cwd=tmp_path)
+
+
+@pytest.mark.long
+def test_up_follows_a_schedule_that_run_recorded(tmp_path):
+    path = tmp_path / "federation.toml"
+    text = (ROOT / "examples" / "flagship" / "pao-fed-c2.toml").read_text().replace("clients = 256", "clients = 8")
+    path.write_text('engine = "plain"\n' + text)
+    simulated = archipel("run", path, "--rounds", 60, "--out", "run", "--record", "schedule.npz", cwd=tmp_path)
+    assert simulated.returncode == 0, simulated.stderr
+    weather = '[environment]\nreplay = "schedule.npz"\n[environment.delay]\nlimit = 10\n'
+    (tmp_path / "recorded.toml").write_text(path.read_text().partition("[environment]")[0] + weather)
+    again = archipel("up", "recorded.toml", "--rounds", 60, "--replay", "--out", "again", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    with np.load(up / "models.npz") as ours, np.load(tmp_path / "again" / "models.npz") as theirs:
-        assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    with np.load(tmp_path / "run" / "models.npz") as ours, np.load(tmp_path / "again" / "models.npz") as theirs:
+        assert np.abs(ours["server"]).max() > 0
+        for name in ours:
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-4)
 
 
+@pytest.mark.long
 def test_up_with_chaos_and_data_of_ones_own(tmp_path):
     """`--chaos 7`, a CSV file that grows at each client, rounds by quorum; it ends with the files of a run."""
     described(tmp_path, 60, deploy='data = "{name}.csv"')
@@ -118,6 +126,7 @@ def test_up_with_chaos_and_data_of_ones_own(tmp_path):
         assert np.abs(models["server"]).max() > 0
 
 
+@pytest.mark.long
 def test_the_guides_generator(tmp_path):
     """The function that the guide shows is one that a device can learn from."""
     code = block("from where the checkpoint was")
@@ -182,6 +191,32 @@ def test_the_device_install_is_as_small_as_promised(tmp_path):
     noise = next(line for line in GUIDE.splitlines() if re.match(r"    pip install .*opendp", line))
     subprocess.run([folder / "bin" / "python", "-m", "pip", *noise.partition("#")[0].split()[1:], "-q"], check=True)
     assert megabytes(folder) < 450
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("how", "least"), [(["--processes"], 1000), ([], 5000)], ids=["processes", "threads"])
+def test_acknowledged_updates_a_second(how, least):
+    """200 clients on two cores. The best of three: another program on the machine is not what is measured."""
+    best = 0
+    for _ in range(3):
+        best = max(best, measured(["--clients", "200", "--seconds", "8", *how])["updates_a_second"])
+        if best >= least:
+            return
+    raise AssertionError(f"{best} updates a second")
+
+
+@pytest.mark.long
+def test_a_node_that_waits_costs_next_to_nothing():
+    found = measured(["--idle", "--seconds", "10"])
+    assert found["idle_percent_of_a_core"] < 1 and found["peak_megabytes"] < 80, found
+
+
+def measured(options):
+    """What benchmarks/deploy.py prints."""
+    command = [sys.executable, ROOT / "benchmarks" / "deploy.py", *options]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
 
 
 def megabytes(folder):

@@ -9,7 +9,7 @@ import time
 import pytest
 from fleet import Process, archipel, assert_same_files, deployed, processes_in
 from harness import simulated
-from test_replay import TABLE
+from test_replay import SMALL, TABLE
 
 from archipel.deploy import keys
 from archipel.deploy.proxy import free_port
@@ -67,10 +67,10 @@ def test_the_servers_certificate_has_expired(described):
     link.close()
 
 
-@pytest.mark.parametrize("keep", [1500, 6000], ids=["no checkpoint fits", "later"])
+@pytest.mark.parametrize("keep", [1000, 5000], ids=["no checkpoint fits", "later"])
 def test_a_full_disk(keep, tmp_path, monkeypatch):
     """No file may grow beyond a size, as on a disk without room: one sentence. With room it goes on where it was."""
-    federation = TABLE["pao-fed-c2"].with_(rounds=40, every=1)
+    federation = SMALL["pao-fed-c2"].with_(rounds=40, every=1)
     everything = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (keep, everything[1]))
     try:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fleet import assert_same_files, deployed, processes_in
 from harness import simulated
-from test_replay import TABLE
+from test_replay import SMALL, TABLE
 
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.deploy.store import Halted
@@ -49,7 +49,7 @@ def test_a_network_of_pytorch_ends_with_the_simulated_model(tmp_path):
 
 def test_a_run_that_is_asked_for_more_rounds_is_not_the_finished_one(tmp_path):
     """What nodes kept of another description is refused, rather than taken for the result."""
-    federation = TABLE["pao-fed-c2"].with_(rounds=5)
+    federation = SMALL["pao-fed-c2"].with_(rounds=5)
     deployed(federation, tmp_path, pace="replay")
     with pytest.raises(Halted, match="the state of this federation, not of another one"):
         deployed(federation.with_(rounds=6), tmp_path, pace="replay")
@@ -57,7 +57,7 @@ def test_a_run_that_is_asked_for_more_rounds_is_not_the_finished_one(tmp_path):
 
 def test_a_fleet_that_cannot_go_on_says_why(tmp_path):
     with pytest.raises(Halted, match="Not done after 1 seconds"):
-        deployed(TABLE["pao-fed-c2"].with_(rounds=100_000), tmp_path, seconds=1.0, pace="replay")
+        deployed(SMALL["pao-fed-c2"].with_(rounds=100_000), tmp_path, seconds=1.0, pace="replay")
     assert not processes_in(tmp_path)
 
 
