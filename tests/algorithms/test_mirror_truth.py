@@ -172,7 +172,7 @@ def static(loss, name, epsilon):
     federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, 2.0), rounds=int(MARKS[-1]))
     found, stage, lean = counted(with_one_path(federation), SEEDS, MARKS, ["lost"])
     past, region = drawn_again(problem, stage, lean, MARKS), algorithm.mapped(problem.size)
-    regrets = found["lost"] - np.array([best_fixed(past, problem, s, region, stage) for s in range(len(SEEDS))])
+    regrets = found["lost"] - best_fixed(past, problem, region, stage.task.loss)
     return exponent(MARKS, regrets), regrets.mean(0)
 
 
@@ -187,17 +187,20 @@ def with_one_path(federation):
     return federation.with_(problem=OnePath(**vars(problem)))
 
 
-def best_fixed(past, problem, copy, region, stage):
-    """(marks,): the loss of the best fixed model of one copy, a client's share, up to each mark."""
-    mine = slice(copy * problem.clients, (copy + 1) * problem.clients)
-
-    def own(first, last):
-        features, targets = past(first, last)
-        return features[:, mine], targets[:, mine]
-
-    record = Record(own, stage.task.loss, 0.0, problem.clients, problem.size)
-    totals = (record.until(int(mark)) for mark in MARKS)
-    return np.array([total.value(best(total, region)) / problem.clients for total in totals])
+def best_fixed(past, problem, region, loss):
+    """(seeds, marks): the loss of each copy's best fixed model, a client's share, up to each mark."""
+    records = [Record(None, loss, 0.0, problem.clients, problem.size) for _ in SEEDS]
+    edges, found = sorted({*range(0, int(MARKS[-1]), 2000), *MARKS.tolist()}), []
+    for first, last in zip(edges, edges[1:]):
+        features, targets = past(first, last)  # of all copies
+        for copy, record in enumerate(records):
+            mine = slice(copy * problem.clients, (copy + 1) * problem.clients)
+            record.add(features[:, mine].reshape(-1, problem.size), targets[:, mine].reshape(-1))
+            record.done = last
+        if last in MARKS:
+            totals = [record.until(last) for record in records]
+            found.append([total.value(best(total, region)) / problem.clients for total in totals])
+    return np.array(found).T
 
 
 @pytest.mark.long
