@@ -4,6 +4,8 @@ Each setting is one run of ten seeds side by side: a run of ten peers spends its
 spend it once. Copies have data, graphs and noise of their own. All tests are long but the first ones.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -191,7 +193,7 @@ def best_fixed(past, problem, region, loss):
     """(seeds, marks): the loss of each copy's best fixed model, a client's share, up to each mark."""
     records = [Record(None, loss, 0.0, problem.clients, problem.size) for _ in SEEDS]
     edges, found = sorted({*range(0, int(MARKS[-1]), 2000), *MARKS.tolist()}), []
-    for first, last in zip(edges, edges[1:]):
+    for first, last in pairwise(edges):
         features, targets = past(first, last)  # of all copies
         for copy, record in enumerate(records):
             mine = slice(copy * problem.clients, (copy + 1) * problem.clients)
