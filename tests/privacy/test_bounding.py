@@ -89,6 +89,7 @@ def test_rows_and_targets():
     ]
 
 
+@pytest.mark.long
 def test_compiled_bounds_are_the_plain_ones():
     enable()
 
