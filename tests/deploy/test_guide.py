@@ -195,14 +195,14 @@ def test_the_device_install_is_as_small_as_promised(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("how", "least"), [(["--processes"], 1000), ([], 5000)], ids=["processes", "threads"])
-def test_acknowledged_updates_a_second(how, least):
-    """200 clients on two cores. The best of three: another program on the machine is not what is measured."""
-    best = 0
-    for _ in range(3):
-        best = max(best, measured(["--clients", "200", "--seconds", "8", *how])["updates_a_second"])
-        if best >= least:
-            return
-    raise AssertionError(f"{best} updates a second")
+def test_acknowledged_updates_a_second_that_two_cores_have_time_for(how, least):
+    """200 clients and a server, by the time of the processors that an update takes: other tests run beside this one.
+
+    benchmarks/deploy.py prints the updates a second themselves, which only a quiet machine shows.
+    """
+    found = measured(["--clients", "200", "--seconds", "8", *how])
+    server, device = (found[f"{who}_cpu_microseconds_an_update"] for who in ("server", "device"))
+    assert 2e6 / (server + device) >= least and 1e6 / server >= least, found
 
 
 @pytest.mark.long
