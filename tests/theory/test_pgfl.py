@@ -20,7 +20,7 @@ SMALL = Related(clients=18, size=4, samples=(2, 6), spread=0.3, noise=0.2, test=
 GRAPH = Servers(servers=5, mean_degree=2.4, clusters=3)
 
 
-def stage_of(algorithm, topology=GRAPH, rounds=200, problem=SMALL, seed=1):
+def stage_of(algorithm, topology=GRAPH, rounds=300, problem=SMALL, seed=1):
     federation = Federation(problem, algorithm, topology, rounds=rounds, seed=seed, engine="plain")
     stage = federation.stage()
     federation.engine_of(stage).advance(0, rounds)
