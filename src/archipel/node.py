@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from archipel.draws import DRAWS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 KERNELS: list[Callable[..., Any]] = []
@@ -22,6 +24,15 @@ def kernel(function: F) -> F:
     """Mark a function of one node: plain Python as it is, compiled by the simulator."""
     KERNELS.append(function)
     return function
+
+
+def exact(function: F) -> F:
+    """As `kernel`, where sums must not be rearranged: else one thread and two may differ in the last bit.
+
+    Draws are compiled that way, so it goes where they are.
+    """
+    DRAWS.append(function)
+    return kernel(function)
 
 
 def fast(plain: Callable[..., Any]) -> Callable[[F], F]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import fast, kernel
+from archipel.node import exact, fast, kernel
 
 ANYWHERE, BALL, BOX, SIMPLEX = 0, 1, 2, 3
 
@@ -65,8 +65,8 @@ def into_ball(out: Any, x: Any, radius: Any) -> None:
     out[:] = x * (radius / length) if length > radius else x
 
 
-@fast(into_ball)
-def into_ball_loop(out: Any, x: Any, radius: Any) -> None:
+@exact
+def into_ball_exactly(out: Any, x: Any, radius: Any) -> None:
     real = out.dtype.type
     square = real(0)
     for j in range(x.shape[0]):
@@ -75,6 +75,11 @@ def into_ball_loop(out: Any, x: Any, radius: Any) -> None:
     shrink = real(radius / length) if length > radius else real(1)
     for j in range(x.shape[0]):
         out[j] = x[j] * shrink
+
+
+@fast(into_ball)
+def into_ball_loop(out: Any, x: Any, radius: Any) -> None:
+    into_ball_exactly(out, x, radius)
 
 
 def into_box(out: Any, x: Any, low: Any, high: Any) -> None:
@@ -101,8 +106,8 @@ def onto_simplex(out: Any, x: Any, total: Any, floor: Any) -> None:
     out[:] = np.maximum(x - shifts[kept - 1], 0) + least
 
 
-@fast(onto_simplex)
-def onto_simplex_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
+@exact
+def onto_simplex_exactly(out: Any, x: Any, total: Any, floor: Any) -> None:
     """Without sorting: drop what is below the shift until nothing drops (Michelot, JOTA 50, 1986); exact."""
     size = x.shape[0]
     least = floor * total / size
@@ -122,6 +127,11 @@ def onto_simplex_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
         shift, kept = (above - rest) / count, count
     for j in range(size):
         out[j] = max(x[j] - shift, 0.0) + least
+
+
+@fast(onto_simplex)
+def onto_simplex_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
+    onto_simplex_exactly(out, x, total, floor)
 
 
 @kernel

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import add_scaled, fast, kernel
+from archipel.node import add_scaled, exact, fast
 from archipel.regions import SIMPLEX, Region, diameter, project
 
 EUCLIDEAN, ENTROPY = 0, 1
@@ -87,13 +87,18 @@ def exponentiated(out: Any, x: Any, gradient: Any, step: Any) -> None:
     out[:] = x * np.exp(-step * (gradient - gradient.min()))
 
 
-@fast(exponentiated)
-def exponentiated_loop(out: Any, x: Any, gradient: Any, step: Any) -> None:
+@exact
+def exponentiated_exactly(out: Any, x: Any, gradient: Any, step: Any) -> None:
     least = gradient[0]
     for j in range(gradient.shape[0]):
         least = min(least, gradient[j])
     for j in range(x.shape[0]):
         out[j] = x[j] * math.exp(-step * (gradient[j] - least))
+
+
+@fast(exponentiated)
+def exponentiated_loop(out: Any, x: Any, gradient: Any, step: Any) -> None:
+    exponentiated_exactly(out, x, gradient, step)
 
 
 def normalise(out: Any, x: Any, total: Any, floor: Any) -> None:
@@ -110,8 +115,8 @@ def normalise(out: Any, x: Any, total: Any, floor: Any) -> None:
     out[:] = np.maximum(x * scale, least)
 
 
-@fast(normalise)
-def normalise_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
+@exact
+def normalise_exactly(out: Any, x: Any, total: Any, floor: Any) -> None:
     size = x.shape[0]
     least = floor * total / size
     mass = 0.0
@@ -130,6 +135,11 @@ def normalise_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
         scale, raised = (total - count * least) / mass, count
     for j in range(size):
         out[j] = max(x[j] * scale, least)
+
+
+@fast(normalise)
+def normalise_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
+    normalise_exactly(out, x, total, floor)
 
 
 def relative_entropy(x: Any, y: Any) -> Any:
@@ -194,7 +204,7 @@ def half_square_distance_loop(x: Any, y: Any) -> Any:
 # --- the standard maps ------------------------------------------------------------------------------------
 
 
-@kernel
+@exact
 def mirror_step(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
     """(5.12): argmin over X of <gradient, x'> + B(x' || x) / step; (3.3) or (3.4). `out` may be `x`."""
     if settings.geometry == ENTROPY:
@@ -206,7 +216,7 @@ def mirror_step(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> No
         project(out, out, settings)
 
 
-@kernel
+@exact
 def divergence(x: Any, y: Any, settings: Any) -> Any:
     """B(x || y), (5.1)."""
     if settings.geometry == ENTROPY:
@@ -214,7 +224,7 @@ def divergence(x: Any, y: Any, settings: Any) -> Any:
     return half_square_distance(x, y)
 
 
-@kernel
+@exact
 def to_dual(out: Any, x: Any, settings: Any) -> None:
     """grad R(x)."""
     if settings.geometry == ENTROPY:
@@ -223,7 +233,7 @@ def to_dual(out: Any, x: Any, settings: Any) -> None:
         out[:] = x
 
 
-@kernel
+@exact
 def from_dual(out: Any, theta: Any, settings: Any) -> None:
     """argmin over X of B(x || y) where grad R(y) = theta: step 13 of chapter 3. `out` may be `theta`."""
     if settings.geometry == ENTROPY:
@@ -242,7 +252,7 @@ def own(to_dual: Callable[..., None], from_dual: Callable[..., None], divergence
     `from_dual` has to end in the region, by the map's own projection: argmin over X of R(x) - <theta, x>.
     """
 
-    @kernel
+    @exact
     def step_in_dual(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
         to_dual(out, x, settings)
         add_scaled(out, -step, gradient)
@@ -261,7 +271,7 @@ def start(settings: Any) -> Any:
 # --- the step that fits -----------------------------------------------------------------------------------
 
 
-@kernel
+@exact
 def fitting_step(round: Any, width: Any, length: Any, pace: Any, drift: Any) -> Any:
     """width sqrt(1 + pace t^drift) / (length sqrt(t)), with t from 1; `round` counts from 0.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from archipel.algorithms.constraints import Limits, constraint_gradient, constraint_value
 from archipel.algorithms.mirror import fitting_step, mirror_step
-from archipel.node import add_scaled, assign, dot, kernel
+from archipel.node import add_scaled, assign, dot, exact
 from archipel.privacy.bounding import clip_l1, clip_l2, clip_target
 from archipel.privacy.noise import LAPLACE, disturb, release_key
 from archipel.privacy.purse import release_cost
@@ -18,6 +18,9 @@ from archipel.problems.online_losses import DISTANCE, LINEAR, loss_gradient, los
 
 PLAIN, SADDLE, QUEUE = 0, 1, 2  # no budget; chapter 3; chapter 4
 PUSH_SUM, AS_SENT, AS_HEARD = 0, 1, 2  # push-sum; (5.13), a sender's weights sum to one; chapter 2, a receiver's do
+
+# Messages that are lost, or come late to who is away, take their weight with them: what is left of it stays a number.
+LIGHT, LOST = 1e-6, 1e-100  # the least that a step is divided by; less than this begins anew
 
 
 class Settings(NamedTuple):
@@ -89,7 +92,7 @@ class Inbox(NamedTuple):
 # --- meters ---------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@exact
 def excess(model: Any, best: Any, centre: Any, settings: Any) -> Any:
     """F_t(model) - F_t(best), where F_t is the mean over clients of their expected losses; problems.drifting's."""
     more = 0.5 * settings.ridge * (dot(model, model) - dot(best, best))
@@ -99,7 +102,7 @@ def excess(model: Any, best: Any, centre: Any, settings: Any) -> Any:
     return more + apart * (0.5 if settings.loss == DISTANCE else 1.0 / centre.shape[0])
 
 
-@kernel
+@exact
 def play(me: Any, data: Any, settings: Any, moment: Any) -> None:
     """Count what playing the model costs. No one is told."""
     me.rounds[0] += 1.0
@@ -112,7 +115,7 @@ def play(me: Any, data: Any, settings: Any, moment: Any) -> None:
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@exact
 def step_of(settings: Any, moment: Any) -> Any:
     """The step of a round: one for all, so that no one's loss counts more."""
     if settings.step > 0.0:
@@ -120,7 +123,7 @@ def step_of(settings: Any, moment: Any) -> Any:
     return fitting_step(moment.round, settings.width, settings.length, settings.pace, settings.drift)
 
 
-@kernel
+@exact
 def pay(me: Any, cost: Any, apart: Any) -> Any:
     """Pay for a sample, or take nothing and say False. Both levels are counted: one sample's cost, and a client's."""
     total = max(me.spent[0], cost) if apart == 1 else me.spent[0] + cost
@@ -133,7 +136,7 @@ def pay(me: Any, cost: Any, apart: Any) -> Any:
     return True
 
 
-@kernel
+@exact
 def scale_of(me: Any, settings: Any, moment: Any) -> Any:
     """The noise of a round, paid for; below 0 where it cannot be."""
     if settings.private == 0:
@@ -144,7 +147,7 @@ def scale_of(me: Any, settings: Any, moment: Any) -> Any:
     return scale if pay(me, release_cost(settings.law, settings.change, scale), settings.apart) else -1.0
 
 
-@kernel
+@exact
 def protect(values: Any, bound: Any, scale: Any, settings: Any, key: Any) -> None:
     """Clip in the norm of the noise, then noise: where a sample enters the state."""
     if settings.order == 2:
@@ -154,7 +157,7 @@ def protect(values: Any, bound: Any, scale: Any, settings: Any, key: Any) -> Non
     disturb(values, settings.law, scale, key)
 
 
-@kernel
+@exact
 def used(me: Any, data: Any, settings: Any, moment: Any) -> Any:
     """c(model) of this round: above zero, more is used than the budget has."""
     budget = settings.budgets[moment.round % settings.budgets.shape[0]]
@@ -163,7 +166,7 @@ def used(me: Any, data: Any, settings: Any, moment: Any) -> Any:
     return constraint_value(me.model, Limits(settings.limit, settings.weights, budget))
 
 
-@kernel
+@exact
 def constrain(me: Any, value: Any, data: Any, scale: Any, settings: Any, moment: Any) -> Any:
     """The constraint's gradient, in me.slope, and its value; both clipped and noised where the sample is in them."""
     if settings.secret == 0:
@@ -179,7 +182,7 @@ def constrain(me: Any, value: Any, data: Any, scale: Any, settings: Any, moment:
     return value
 
 
-@kernel
+@exact
 def pressure(me: Any, settings: Any, moment: Any) -> Any:
     """How strongly the constraint pushes: lambda of chapter 3, Q / V of chapter 4."""
     if settings.form == QUEUE:
@@ -187,7 +190,7 @@ def pressure(me: Any, settings: Any, moment: Any) -> Any:
     return me.multiplier[0]
 
 
-@kernel
+@exact
 def press(me: Any, before: Any, settings: Any, moment: Any) -> None:
     """The dual step: chapter 3's step 14, or chapter 4's step 11 with (4.9); `before` is c(model)."""
     if settings.form == SADDLE:
@@ -199,7 +202,7 @@ def press(me: Any, before: Any, settings: Any, moment: Any) -> None:
         me.multiplier[0] = max(0.0, me.multiplier[0] + ahead)
 
 
-@kernel
+@exact
 def learn(me: Any, data: Any, settings: Any, moment: Any) -> None:
     """moved = a mirror step from the model, (5.12). Who cannot pay stays where it is, and passes on what it heard."""
     value = used(me, data, settings, moment)
@@ -217,12 +220,12 @@ def learn(me: Any, data: Any, settings: Any, moment: Any) -> None:
         before = constrain(me, value, data, scale, settings, moment)
         add_scaled(me.gradient, pressure(me, settings, moment), me.slope)
     step = step_of(settings, moment)
-    mirror_step(me.moved, me.model, me.gradient, step / me.weight[0], settings)
+    mirror_step(me.moved, me.model, me.gradient, step / max(me.weight[0], LIGHT), settings)
     if settings.form != PLAIN:
         press(me, before, settings, moment)
 
 
-@kernel
+@exact
 def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     """Play, learn, and say what was learned. Who is away learns alone and keeps its weight."""
     play(me, data, settings, moment)
@@ -230,7 +233,7 @@ def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     return say(me, said, moment)
 
 
-@kernel
+@exact
 def say(me: Any, said: Any, moment: Any) -> Any:
     """The weight, and the weighted model; the weight stays one where nobody pushes sums."""
     if not moment.present:
@@ -245,22 +248,21 @@ def say(me: Any, said: Any, moment: Any) -> Any:
 # --- mixing ---------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@exact
 def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
     add_scaled(inbox.total, edge.weight, said.total)
     inbox.weight[0] += edge.weight * said.weight[0]
 
 
-@kernel
+@exact
 def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     """Push-sum: what was kept and heard, over the weight of both. Plain mixing: chapter 2's step 14, or (5.13)."""
     own = moment.kept if settings.mixing != AS_HEARD else 1.0 - inbox.weight[0]
     if settings.mixing == PUSH_SUM:
         own *= me.weight[0]
-        if inbox.weight[0] + own <= 0.0:  # all that was said to it is lost
+        me.weight[0] = inbox.weight[0] + own
+        if me.weight[0] < LOST:
             own, me.weight[0] = 1.0, 1.0
-        else:
-            me.weight[0] = inbox.weight[0] + own
     for j in range(me.model.shape[0]):
         me.model[j] = (inbox.total[j] + own * me.moved[j]) / me.weight[0]
 
@@ -289,7 +291,7 @@ class PrintedSettings(NamedTuple):
     minima: Any
 
 
-@kernel
+@exact
 def rescale(gradient: Any, noise: Any, bound: Any) -> None:
     """Algorithm 3, steps 9 to 12: noise beyond +-bound becomes bound / 2; rescale to [0, 1]; normalise.
 
@@ -307,7 +309,7 @@ def rescale(gradient: Any, noise: Any, bound: Any) -> None:
         gradient[j] /= length
 
 
-@kernel
+@exact
 def act_as_printed(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     """Steps 5 to 13 of algorithms 1 to 3: Laplace(1 / epsilon) noise, step 1 / t."""
     play(me, data, settings, moment)

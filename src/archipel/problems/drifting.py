@@ -16,7 +16,7 @@ import numpy as np
 
 from archipel.draws import GOLDEN, NOISE, SIGNAL, key_of, normal, uniform
 from archipel.errors import BadInput, did_you_mean
-from archipel.node import kernel
+from archipel.node import exact
 from archipel.problems.losses import LOGISTIC, SQUARED
 from archipel.problems.measured import score_of
 from archipel.problems.online_losses import DISTANCE, LINEAR, ONLINE_LOSSES
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
     target: Any
 
 
-@kernel
+@exact
 def observe(source: Any, sample: Any, moment: Any) -> Any:
     """This round's sample: a slope, a point, or features with an answer to them."""
     centre = source.centre[min(moment.round, source.centre.shape[0] - 1)]
@@ -214,7 +214,7 @@ class Drifting:
 # --- section 2.4 --------------------------------------------------------------------------------------------
 
 
-@kernel
+@exact
 def observe_growing(source: Any, sample: Any, moment: Any) -> Any:
     """A label by a coin, features around (label + t / 2), of length one: they tend to a constant."""
     label = 1.0 if uniform(moment.key, NOISE) < 0.5 else -1.0
