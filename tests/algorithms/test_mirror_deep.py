@@ -90,12 +90,12 @@ def test_a_ball_confines_everyone():
 @pytest.mark.parametrize("noise", ["gaussian", "laplace", "published"])
 def test_the_noise_is_as_large_as_its_budget_asks(noise):
     """Where there is no gradient, the first step is noise."""
-    problem = Linear(clients=5, size=3000, samples=80, test=5, noise=0.0)
+    problem = Linear(clients=5, size=8000, samples=80, test=5, noise=0.0)
     stage, _ = staged(MirrorDeep(noise, epsilon=2.0, step=0.5, batch=40, clip=0.7), 30, problem)
-    settings, out = stage.plan.settings, np.zeros(3000)
+    settings, out = stage.plan.settings, np.zeros(8000)
     stage.task.source.x[:] = 0
     data = stage.task.observe(stage.task.source, None, Moment(2, 0, 0, -1, 1, True, 1.0))[1]
-    settings.slope(out, np.zeros(3000), data, settings, Moment(2, 0, key_of(1, 2, 0), -1, 1, True, 1.0))
+    settings.slope(out, np.zeros(8000), data, settings, Moment(2, 0, key_of(1, 2, 0), -1, 1, True, 1.0))
     if noise == "published":
         expected = stats.laplace(scale=1 / 2.0)
     else:
