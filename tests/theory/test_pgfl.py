@@ -181,7 +181,7 @@ def test_just_below_the_least_penalty_it_diverges_and_just_above_not(shape, seed
     for share in (0.85, 1.1):
         curve = federation.with_(algorithm=replace(algorithm, penalty=share * least)).run(theory={}).curve("deviation")
         ends[share] = curve[-1][1] / curve[-2][1]
-    assert ends[0.85] > 1 and ends[1.1] <= 1 + 1e-6
+    assert ends[0.85] > 100 and abs(ends[1.1] - 1) < 0.01  # it settles, though not at the optimum
 
 
 # --- theorem 2 ----------------------------------------------------------------------------------------------
