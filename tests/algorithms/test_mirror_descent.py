@@ -28,6 +28,7 @@ from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.problems.online_losses import ONLINE_LOSSES, loss_gradient, loss_value
 from archipel.regions import anywhere, ball, box, project, simplex
 from archipel.simulate.plain import PlainEngine
+from archipel.testing import check_algorithm
 from archipel.theory import regret
 from archipel.theory.comparators import DistanceLosses, LinearLosses, LogisticLosses, best
 from archipel.topology import Digraph, Star, matrix
@@ -326,6 +327,12 @@ def test_published_says_its_true_epsilon():
     scene = Federation(GrowingMean(), PublishedMirrorDescent(algorithm=1), Digraph("complete")).scene()
     assert PublishedMirrorDescent(algorithm=1).check(scene)["true_epsilon"] == pytest.approx(0.1 * 2 * 5**0.5)
     assert PublishedMirrorDescent().check(scene)["true_epsilon"] == np.inf
+
+
+@pytest.mark.long
+def test_what_is_published_keeps_what_every_algorithm_promises():
+    graph = Digraph("complete", sums_to_one="receiver")
+    check_algorithm(Federation(GrowingMean(), PublishedMirrorDescent(), graph, rounds=40))
 
 
 def test_linear_losses_and_constraints_agree_with_the_record():

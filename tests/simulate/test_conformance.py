@@ -7,13 +7,12 @@ import pytest
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
 from archipel.algorithms.dp_fedavg import DpFedAvg
 from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
-from archipel.algorithms.mirror_published import PublishedMirrorDescent
 from archipel.algorithms.online_fed import OnlineFedSgd
 from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PsoFed
 from archipel.algorithms.zcdp_nfl import ZcdpGradNfl, ZcdpNfl
 from archipel.privacy.policy import Privacy
-from archipel.problems.drifting import Drifting, GrowingMean
+from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
 from archipel.testing import check_algorithm
 from archipel.topology import Digraph, Peers
@@ -57,9 +56,6 @@ TABLE = {
     ),
     "lagrangian-descent": Federation(
         DRIFTING, LagrangianDescent(constraint=Budget("sample")), CHANGING, AWAY, LAPLACE, rounds=40
-    ),
-    "published-mirror-descent": Federation(
-        GrowingMean(), PublishedMirrorDescent(), Digraph("complete", sums_to_one="receiver"), rounds=40
     ),
     "dp-fedavg": Federation(DRIFTING, DpFedAvg(asked=0.7), environment=AWAY, privacy=BUDGET, rounds=40),
 }
