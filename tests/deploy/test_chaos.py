@@ -17,7 +17,7 @@ pytest.importorskip("zenoh")
 
 
 class Spread(Chaos):
-    """Faults in pairs, spread over the first four fifths of a run, as it gets on."""
+    """Faults in threes, spread over the first four fifths of a run, as it gets on."""
 
     def __init__(self, seed, faults, rounds):
         super().__init__(seed, faults)
@@ -29,7 +29,7 @@ class Spread(Chaos):
         self.wake(fleet, now)
         rows = entries(fleet.nodes / fleet.roster.members[0].name / "rows")[0]
         done, n = rows[-1]["round"] if rows else 0, len(fleet.orders)
-        while self.done < self.faults and done >= 2 * (self.done // 2) * self.step and 2 * len(fleet.pids) > n:
+        while self.done < self.faults and done >= 3 * (self.done // 3) * self.step and 2 * len(fleet.pids) > n:
             self.harm(fleet, now)
             self.moments.append(done)
 

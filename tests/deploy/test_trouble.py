@@ -67,7 +67,9 @@ def test_the_servers_certificate_has_expired(described):
     link.close()
 
 
-@pytest.mark.parametrize("keep", [1000, 5000], ids=["no checkpoint fits", "later"])
+@pytest.mark.parametrize(
+    "keep", [pytest.param(1000, marks=pytest.mark.long), 5000], ids=["no checkpoint fits", "later"]
+)
 def test_a_full_disk(keep, tmp_path, monkeypatch):
     """No file may grow beyond a size, as on a disk without room: one sentence. With room it goes on where it was."""
     federation = SMALL["pao-fed-c2"].with_(rounds=40, every=1)
