@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from archipel.deploy.trace import read_status
 from archipel.results import Result
 
 LONG = 1e9  # seconds that a node stays after its last round: until it is told to go
+LITTLE = 1 << 16  # bytes: less than this is a full disk
 HEAD_START = 3.0  # seconds until the first round of those who follow the clock
 AT_ONCE, CHILDHOOD = 16, 2.0  # nodes that are being started at a time, and seconds after which the next one is
 NICE = 10  # of nodes that call others: those that are called have more to do
@@ -173,6 +175,8 @@ class Fleet:
     def last_words(self, name: str) -> str:
         log = self.nodes / name / "log"
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+        if shutil.disk_usage(self.nodes).free < LITTLE:  # its last words may have found no room either
+            return f"{self.nodes}: No space left on device. Its last checkpoint is whole; make room and run it again."
         return lines[-1] if lines else "it said nothing."
 
     def close(self) -> None:
