@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from archipel.draws import DRAWS
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 KERNELS: list[Callable[..., Any]] = []
+EXACT: list[Callable[..., Any]] = []  # those of them whose arithmetic is not rearranged
 FAST: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
@@ -27,11 +26,8 @@ def kernel(function: F) -> F:
 
 
 def exact(function: F) -> F:
-    """As `kernel`, where sums must not be rearranged: else one thread and two may differ in the last bit.
-
-    Draws are compiled that way, so it goes where they are.
-    """
-    DRAWS.append(function)
+    """As `kernel`, where sums must not be rearranged: else one thread and two may differ in the last bit."""
+    EXACT.append(function)
     return kernel(function)
 
 
@@ -118,6 +114,40 @@ def add_scaled(a: Any, factor: Any, b: Any) -> None:
 def add_scaled_loop(a: Any, factor: Any, b: Any) -> None:
     for j in range(a.shape[0]):
         a[j] += factor * b[j]
+
+
+def add_exactly(a: Any, factor: Any, b: Any) -> None:
+    """`add_scaled` for `exact` functions: product and sum are rounded one after the other, wherever it is compiled."""
+    a += factor * b
+
+
+@exact
+def add_one_by_one(a: Any, factor: Any, b: Any) -> None:
+    for j in range(a.shape[0]):
+        a[j] += factor * b[j]
+
+
+@fast(add_exactly)
+def add_exactly_loop(a: Any, factor: Any, b: Any) -> None:
+    add_one_by_one(a, factor, b)
+
+
+def dot_exactly(a: Any, b: Any) -> Any:
+    """`dot` for `exact` functions: added up from the first to the last."""
+    return a @ b
+
+
+@exact
+def dot_one_by_one(a: Any, b: Any) -> Any:
+    total = 0.0
+    for j in range(a.shape[0]):
+        total += a[j] * b[j]
+    return total
+
+
+@fast(dot_exactly)
+def dot_exactly_loop(a: Any, b: Any) -> Any:
+    return dot_one_by_one(a, b)
 
 
 def matvec(out: Any, matrix: Any, vector: Any) -> None:

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import add_scaled, exact, fast
+from archipel.node import add_exactly, exact, fast
 from archipel.regions import SIMPLEX, Region, diameter, project
 
 EUCLIDEAN, ENTROPY = 0, 1
@@ -212,7 +212,7 @@ def mirror_step(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> No
         normalise(out, out, settings.radius, settings.floor)
     else:
         out[:] = x
-        add_scaled(out, -step, gradient)
+        add_exactly(out, -step, gradient)
         project(out, out, settings)
 
 
@@ -255,7 +255,7 @@ def own(to_dual: Callable[..., None], from_dual: Callable[..., None], divergence
     @exact
     def step_in_dual(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
         to_dual(out, x, settings)
-        add_scaled(out, -step, gradient)
+        add_exactly(out, -step, gradient)
         from_dual(out, out, settings)
 
     return MirrorMap(step_in_dual, divergence, to_dual, from_dual)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from archipel.algorithms.constraints import Limits, constraint_gradient, constraint_value
 from archipel.algorithms.mirror import fitting_step, mirror_step
-from archipel.node import add_scaled, assign, dot, exact
+from archipel.node import add_exactly, assign, dot_exactly, exact
 from archipel.privacy.bounding import clip_l1, clip_l2, clip_target
 from archipel.privacy.noise import LAPLACE, disturb, release_key
 from archipel.privacy.purse import release_cost
@@ -95,9 +95,9 @@ class Inbox(NamedTuple):
 @exact
 def excess(model: Any, best: Any, centre: Any, settings: Any) -> Any:
     """F_t(model) - F_t(best), where F_t is the mean over clients of their expected losses; problems.drifting's."""
-    more = 0.5 * settings.ridge * (dot(model, model) - dot(best, best))
+    more = 0.5 * settings.ridge * (dot_exactly(model, model) - dot_exactly(best, best))
     if settings.loss == LINEAR:
-        return more + dot(centre, model) - dot(centre, best)
+        return more + dot_exactly(centre, model) - dot_exactly(centre, best)
     apart = square_distance(model, centre) - square_distance(best, centre)
     return more + apart * (0.5 if settings.loss == DISTANCE else 1.0 / centre.shape[0])
 
@@ -106,7 +106,7 @@ def excess(model: Any, best: Any, centre: Any, settings: Any) -> Any:
 def play(me: Any, data: Any, settings: Any, moment: Any) -> None:
     """Count what playing the model costs. No one is told."""
     me.rounds[0] += 1.0
-    me.lost[0] += loss_value(settings.loss, me.model, data) + 0.5 * settings.ridge * dot(me.model, me.model)
+    me.lost[0] += loss_value(settings.loss, me.model, data) + 0.5 * settings.ridge * dot_exactly(me.model, me.model)
     if settings.centres.shape[0] > 0:
         now = min(moment.round, settings.centres.shape[0] - 1)
         me.behind[0] += excess(me.model, settings.minima[now], settings.centres[now], settings)
@@ -162,7 +162,7 @@ def used(me: Any, data: Any, settings: Any, moment: Any) -> Any:
     """c(model) of this round: above zero, more is used than the budget has."""
     budget = settings.budgets[moment.round % settings.budgets.shape[0]]
     if settings.secret == 1:
-        return dot(data.features, me.model) - budget
+        return dot_exactly(data.features, me.model) - budget
     return constraint_value(me.model, Limits(settings.limit, settings.weights, budget))
 
 
@@ -198,7 +198,7 @@ def press(me: Any, before: Any, settings: Any, moment: Any) -> None:
         rise = before - settings.leak / root * me.multiplier[0]
         me.multiplier[0] = max(0.0, me.multiplier[0] + rise / (settings.reach * root))
     else:
-        ahead = before + dot(me.slope, me.moved) - dot(me.slope, me.model)
+        ahead = before + dot_exactly(me.slope, me.moved) - dot_exactly(me.slope, me.model)
         me.multiplier[0] = max(0.0, me.multiplier[0] + ahead)
 
 
@@ -214,11 +214,11 @@ def learn(me: Any, data: Any, settings: Any, moment: Any) -> None:
     loss_gradient(me.gradient, settings.loss, me.model, data)
     if settings.private == 1:
         protect(me.gradient, settings.clip, settings.spread * scale, settings, moment.key)
-    add_scaled(me.gradient, settings.ridge, me.model)  # known to all who know the model
+    add_exactly(me.gradient, settings.ridge, me.model)  # known to all who know the model
     before = 0.0
     if settings.form != PLAIN:
         before = constrain(me, value, data, scale, settings, moment)
-        add_scaled(me.gradient, pressure(me, settings, moment), me.slope)
+        add_exactly(me.gradient, pressure(me, settings, moment), me.slope)
     step = step_of(settings, moment)
     mirror_step(me.moved, me.model, me.gradient, step / max(me.weight[0], LIGHT), settings)
     if settings.form != PLAIN:
@@ -250,7 +250,7 @@ def say(me: Any, said: Any, moment: Any) -> Any:
 
 @exact
 def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
-    add_scaled(inbox.total, edge.weight, said.total)
+    add_exactly(inbox.total, edge.weight, said.total)
     inbox.weight[0] += edge.weight * said.weight[0]
 
 
@@ -321,7 +321,7 @@ def act_as_printed(me: Any, data: Any, said: Any, settings: Any, moment: Any) ->
     if settings.bound > 0.0:
         rescale(me.gradient, me.slope, settings.bound)
     else:
-        add_scaled(me.gradient, 1.0, me.slope)
+        add_exactly(me.gradient, 1.0, me.slope)
     step = settings.step / (moment.round + 1.0) ** settings.decay
     mirror_step(me.moved, me.model, me.gradient, step, settings)
     return say(me, said, moment)

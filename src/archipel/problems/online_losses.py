@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.node import assign, dot, fast, kernel
+from archipel.node import assign, dot_exactly, exact, fast
 from archipel.problems.losses import ABSOLUTE, HUBER_KNEE, LOGISTIC, LOSSES, SQUARED, slope
 
 LINEAR, DISTANCE = 16, 17
@@ -43,15 +43,20 @@ def square_distance(a: Any, b: Any) -> Any:
     return np.sum((a - b) ** 2)
 
 
-@fast(square_distance)
-def square_distance_loop(a: Any, b: Any) -> Any:
+@exact
+def square_distance_exactly(a: Any, b: Any) -> Any:
     total = 0.0
     for j in range(a.shape[0]):
         total += (a[j] - b[j]) * (a[j] - b[j])
     return total
 
 
-@kernel
+@fast(square_distance)
+def square_distance_loop(a: Any, b: Any) -> Any:
+    return square_distance_exactly(a, b)
+
+
+@exact
 def loss_gradient(out: Any, loss: Any, model: Any, data: Any) -> None:
     """out = the gradient of the sample's loss at a model."""
     if loss == LINEAR:
@@ -59,15 +64,15 @@ def loss_gradient(out: Any, loss: Any, model: Any, data: Any) -> None:
     elif loss == DISTANCE:
         subtract(out, model, data.features)
     else:
-        scaled(out, slope(loss, dot(data.features, model), data.target[0]), data.features)
+        scaled(out, slope(loss, dot_exactly(data.features, model), data.target[0]), data.features)
 
 
-@kernel
+@exact
 def loss_value(loss: Any, model: Any, data: Any) -> Any:
     """The sample's loss at a model."""
     if loss == DISTANCE:
         return 0.5 * square_distance(model, data.features)
-    answer = 1.0 * dot(data.features, model)
+    answer = 1.0 * dot_exactly(data.features, model)
     if loss == LINEAR:
         return answer
     error = answer - data.target[0]

@@ -166,7 +166,8 @@ def enable() -> None:
             _enabled.add(plain)
     for function in node.KERNELS:
         if function not in _enabled:
-            register_jitable(fastmath=MATH, **INLINE)(function)
+            math = set() if function in node.EXACT else MATH  # left out, it would be the caller's
+            register_jitable(fastmath=math, **INLINE)(function)
             _enabled.add(function)
 
 
