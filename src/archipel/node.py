@@ -133,21 +133,28 @@ def add_exactly_loop(a: Any, factor: Any, b: Any) -> None:
 
 
 def dot_exactly(a: Any, b: Any) -> Any:
-    """`dot` for `exact` functions: added up from the first to the last."""
+    """`dot` for `exact` functions: added up in the same order everywhere."""
     return a @ b
 
 
 @exact
-def dot_one_by_one(a: Any, b: Any) -> Any:
-    total = 0.0
-    for j in range(a.shape[0]):
-        total += a[j] * b[j]
-    return total
+def dot_in_fours(a: Any, b: Any) -> Any:
+    """Four sums that do not wait for each other, always the same four."""
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    whole = a.shape[0] - a.shape[0] % 4
+    for j in range(0, whole, 4):
+        first += a[j] * b[j]
+        second += a[j + 1] * b[j + 1]
+        third += a[j + 2] * b[j + 2]
+        fourth += a[j + 3] * b[j + 3]
+    for j in range(whole, a.shape[0]):
+        first += a[j] * b[j]
+    return (first + second) + (third + fourth)
 
 
 @fast(dot_exactly)
 def dot_exactly_loop(a: Any, b: Any) -> Any:
-    return dot_one_by_one(a, b)
+    return dot_in_fours(a, b)
 
 
 def matvec(out: Any, matrix: Any, vector: Any) -> None:

@@ -95,7 +95,9 @@ class Inbox(NamedTuple):
 @exact
 def excess(model: Any, best: Any, centre: Any, settings: Any) -> Any:
     """F_t(model) - F_t(best), where F_t is the mean over clients of their expected losses; problems.drifting's."""
-    more = 0.5 * settings.ridge * (dot_exactly(model, model) - dot_exactly(best, best))
+    more = 0.0
+    if settings.ridge > 0.0:
+        more = 0.5 * settings.ridge * (dot_exactly(model, model) - dot_exactly(best, best))
     if settings.loss == LINEAR:
         return more + dot_exactly(centre, model) - dot_exactly(centre, best)
     apart = square_distance(model, centre) - square_distance(best, centre)
@@ -106,7 +108,9 @@ def excess(model: Any, best: Any, centre: Any, settings: Any) -> Any:
 def play(me: Any, data: Any, settings: Any, moment: Any) -> None:
     """Count what playing the model costs. No one is told."""
     me.rounds[0] += 1.0
-    me.lost[0] += loss_value(settings.loss, me.model, data) + 0.5 * settings.ridge * dot_exactly(me.model, me.model)
+    me.lost[0] += loss_value(settings.loss, me.model, data)
+    if settings.ridge > 0.0:
+        me.lost[0] += 0.5 * settings.ridge * dot_exactly(me.model, me.model)
     if settings.centres.shape[0] > 0:
         now = min(moment.round, settings.centres.shape[0] - 1)
         me.behind[0] += excess(me.model, settings.minima[now], settings.centres[now], settings)
@@ -214,7 +218,8 @@ def learn(me: Any, data: Any, settings: Any, moment: Any) -> None:
     loss_gradient(me.gradient, settings.loss, me.model, data)
     if settings.private == 1:
         protect(me.gradient, settings.clip, settings.spread * scale, settings, moment.key)
-    add_exactly(me.gradient, settings.ridge, me.model)  # known to all who know the model
+    if settings.ridge > 0.0:
+        add_exactly(me.gradient, settings.ridge, me.model)  # known to all who know the model
     before = 0.0
     if settings.form != PLAIN:
         before = constrain(me, value, data, scale, settings, moment)
