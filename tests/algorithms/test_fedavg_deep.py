@@ -154,7 +154,7 @@ def test_a_model_that_diverges_says_where():
         (FedAvgDeep(local_steps=-1), "algorithm.local_steps"),
         (FedAvgDeep(asked=0.0), "algorithm.asked"),
         (FedAvgDeep(sampling="optimum"), "algorithm.sampling"),
-        (FedAvgDeep(sampling="uniform", draws=10), "sampling.draws"),
+        (FedAvgDeep(sampling="uniform", draws=10), "algorithm.draws"),
         (FedAvgDeep(sampling="uniform", asked=0.5), "algorithm.asked"),
         (FedAvgDeep(sampling="optimal", pretrain=0), "algorithm.pretrain"),
         (DpFedAvgDeep(clip=0.0), "algorithm.clip"),

@@ -1,4 +1,4 @@
-"""What issue "private online mirror descent" says must be true, with the real engine. Settings were fixed beforehand.
+"""What must be true of private online mirror descent, with the real engine. Settings were fixed beforehand.
 
 Each setting is one run of ten seeds side by side: a run of ten peers spends its time between rounds, ten runs as one
 spend it once. Copies have data, graphs and noise of their own. All tests are long but the first ones.

@@ -340,7 +340,7 @@ def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "key", "sentence"),
     [
-        ({"draws": 5}, "sampling.draws", "fewer draws a round than clients"),
+        ({"draws": 5}, "algorithm.draws", "fewer draws a round than clients"),
         ({"batch": 81}, "algorithm.batch", "1 to 80, the samples of client-0"),
         ({"batch": 0}, "algorithm.batch", "1 to 80"),
         ({"sampling": "optimum"}, "algorithm.sampling", '"optimal"'),

@@ -195,10 +195,10 @@ def test_compiled_choice_is_the_plain_one():
 
 ONES = np.ones(4)
 BAD = [
-    (lambda: Uniform(4).chances(ONES), "sampling.draws", "fewer draws a round than clients"),
-    (lambda: ByWeight(5).chances(ONES), "sampling.draws", "fewer draws a round than clients"),
-    (lambda: Optimal(4).chances(ONES, ONES, ONES), "sampling.draws", "fewer draws a round than clients"),
-    (lambda: Uniform(0).chances(ONES), "sampling.draws", "at least 1"),
+    (lambda: Uniform(4).chances(ONES), "algorithm.draws", "fewer draws a round than clients"),
+    (lambda: ByWeight(5).chances(ONES), "algorithm.draws", "fewer draws a round than clients"),
+    (lambda: Optimal(4).chances(ONES, ONES, ONES), "algorithm.draws", "fewer draws a round than clients"),
+    (lambda: Uniform(0).chances(ONES), "algorithm.draws", "at least 1"),
     (lambda: ByWeight().chances([1, 0, 1, 1]), "sampling.weight[1]", "above 0"),
     (lambda: ByWeight().chances([1, 1, np.nan, 1]), "sampling.weight[2]", "above 0"),
     (lambda: Optimal().chances([1, 1, 1, np.inf], ONES, ONES), "sampling.weight[3]", "above 0"),

@@ -15,9 +15,9 @@ from archipel.algorithms.mirror_descent import ridge_of
 from archipel.algorithms.mirror_meters import Meter, minima_of, record_of
 from archipel.algorithms.mirror_nodes import play, protect, scale_of, step_of
 from archipel.algorithms.mirror_privacy import priced, typical_scale
-from archipel.draws import SELECTED, uniform
+from archipel.algorithms.online_fed import Inbox, Model, Server, hear, take, tell
 from archipel.errors import BadInput
-from archipel.node import add_scaled, assign, kernel
+from archipel.node import assign, kernel
 from archipel.privacy.noise import GAUSSIAN
 from archipel.problems.online_losses import loss_gradient
 from archipel.regions import ball, project
@@ -64,33 +64,6 @@ class Client(NamedTuple):
     rounds: Any
 
 
-class Server(NamedTuple):
-    model: Any
-
-
-class Model(NamedTuple):
-    values: Any
-
-
-class Inbox(NamedTuple):
-    total: Any
-    senders: Any
-
-
-@kernel
-def tell(me: Any, said: Any, settings: Any, moment: Any) -> Any:
-    """The model, to a client that is asked."""
-    if uniform(moment.key, SELECTED) >= settings.asked:
-        return False
-    assign(said.values, me.model)
-    return True
-
-
-@kernel
-def take(me: Any, said: Any, settings: Any, moment: Any) -> None:
-    assign(me.model, said.values)
-
-
 @kernel
 def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     """Play the model; say the step on this round's sample, clipped and noised, and paid before."""
@@ -105,12 +78,6 @@ def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
         protect(me.gradient, settings.clip, scale, settings, moment.key)
     assign(said.values, me.gradient)
     return True
-
-
-@kernel
-def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
-    add_scaled(inbox.total, 1.0, said.values)
-    inbox.senders[0] += 1.0
 
 
 @kernel

@@ -209,9 +209,9 @@ def checked_weights(weight: Any, draws: int) -> Any:
     """Weights p_i above 0, scaled to sum to one. With no more clients than draws no q_i < 1 / K would."""
     weight = np.asarray(weight, float)
     if draws < 1:
-        raise BadInput("sampling.draws", draws, "at least 1 draw a round")
+        raise BadInput("algorithm.draws", draws, "at least 1 draw a round")
     if len(weight) <= draws:
-        raise BadInput("sampling.draws", draws, f"fewer draws a round than clients ({len(weight)})")
+        raise BadInput("algorithm.draws", draws, f"fewer draws a round than clients ({len(weight)})")
     bad = np.flatnonzero(~((weight > 0) & (weight < np.inf)))
     if len(bad):
         raise BadInput(f"sampling.weight[{bad[0]}]", float(weight[bad[0]]), "a number above 0")
