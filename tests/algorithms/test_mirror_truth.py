@@ -174,8 +174,9 @@ def static(loss, name, epsilon):
     """
     space = "ball" if name == "ball" else "simplex"
     problem = Drifting(loss=loss, space=space, noise=0.3, lean=0.1, sharpness=8.0)
-    algorithm = MirrorDescent(**MAPS[name], gradient=2.0)
-    federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, 2.0), rounds=int(MARKS[-1]))
+    longest = 2.0 if loss == "linear" else 1.0  # of a gradient; logistic features have L1 norm one
+    algorithm = MirrorDescent(**MAPS[name], gradient=longest)
+    federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, longest), rounds=int(MARKS[-1]))
     found, stage, lean = counted(with_one_path(federation), SEEDS, MARKS, ["lost", "behind"])
     past, region = drawn_again(problem, stage, lean, MARKS), algorithm.mapped(problem.size)
     own = found["lost"] - best_fixed(past, problem, region, stage.task.loss)

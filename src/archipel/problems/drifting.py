@@ -51,11 +51,14 @@ def observe(source: Any, sample: Any, moment: Any) -> Any:
             sample.features[j] = centre[j] + lean[j] + spread
         sample.target[0] = 0.0
         return True, sample
-    scale, answer = ROOT_3 / math.sqrt(size), 0.0
+    scale, length, answer = ROOT_3 / math.sqrt(size), 0.0, 0.0
     for j in range(size):
-        value = scale * (2.0 * uniform(moment.key, SIGNAL, j) - 1.0)
-        sample.features[j] = value
-        answer += value * (centre[j] + lean[j])
+        sample.features[j] = scale * (2.0 * uniform(moment.key, SIGNAL, j) - 1.0)
+        length += abs(sample.features[j])
+    for j in range(size):
+        if loss == LOGISTIC:  # of L1 norm one, as section 2.4's: no gradient is longer
+            sample.features[j] /= length
+        answer += sample.features[j] * (centre[j] + lean[j])
     luck = uniform(moment.key, NOISE)
     if loss == LOGISTIC:
         sample.target[0] = 1.0 if luck < 1.0 / (1.0 + math.exp(-source.law[2] * answer)) else -1.0
@@ -179,6 +182,8 @@ class Drifting:
         if source.law[0] in (LINEAR, DISTANCE):
             return centre + self.noise * spread, np.zeros(keys.shape)
         features = spread / math.sqrt(self.size)
+        if source.law[0] == LOGISTIC:
+            features /= np.abs(features).sum(-1, keepdims=True)
         answers, luck = np.sum(features * centre, -1), uniforms_of(keys, NOISE, 1)[..., 0]
         if source.law[0] == LOGISTIC:
             return features, np.where(luck < 1 / (1 + np.exp(-self.sharpness * answers)), 1.0, -1.0)
@@ -188,6 +193,8 @@ class Drifting:
         """How far models are from what is best now; with an answer to features, their error on it."""
         draw = np.random.default_rng([seed, 52])
         x = ROOT_3 * draw.uniform(-1, 1, (self.test, self.size)) / math.sqrt(self.size)
+        if code == LOGISTIC:
+            x /= np.abs(x).sum(1, keepdims=True)
 
         def score(models: dict[str, Any], round: int) -> dict[str, Any]:
             now = centre[min(max(round - 1, 0), len(centre) - 1)]
