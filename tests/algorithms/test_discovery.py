@@ -184,10 +184,9 @@ def test_peers_find_the_clusters_and_find_them_again(clients):
 def test_servers_find_clients_that_changed_again():
     for seed in range(1, 4):
         changing = replace(ARTICLE, change=100, moved=0.1)
-        rand = dict(
-            Federation(changing, Pgfl(), Servers(clusters="discover"), rounds=150, seed=seed).run().curve("rand")
-        )
-        assert rand[110] < 0.95 and rand[150] >= 0.95
+        found = Federation(changing, Pgfl(), Servers(clusters="discover"), rounds=150, every=1, seed=seed).run()
+        rand = dict(found.curve("rand"))
+        assert min(rand[n] for n in range(100, 111)) < 0.95 and rand[150] >= 0.95  # noticed within a few rounds
 
 
 TABLE = {
