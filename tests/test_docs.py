@@ -81,6 +81,15 @@ def test_every_example_is_a_federation():
         Federation.load(path)
 
 
+def test_examples_that_help_texts_name_exist():
+    named = {
+        name
+        for path in (ROOT / "src").rglob("*.py")
+        for name in re.findall(r"examples/[\w./-]+\.toml", path.read_text())
+    }
+    assert named and all((ROOT / name).is_file() for name in named), named
+
+
 def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):

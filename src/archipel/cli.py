@@ -20,7 +20,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Federated learning where the data lives. Start with: archipel run examples/pao-fed.toml --out results",
+    help="Federated learning where the data lives. Start with: "
+    "archipel run examples/flagship/pao-fed-c2.toml --out results",
 )
 register(app)
 screen, errors = Console(), Console(stderr=True)
@@ -43,7 +44,7 @@ def run(
 
     Writes metrics.csv, models.npz, ledger.json, federation.toml (with every default) and report.html.
 
-    Example: archipel run examples/pao-fed.toml --seeds 4 --out results
+    Example: archipel run examples/flagship/pao-fed-c2.toml --seeds 4 --out results
     """
     from archipel.federation import Federation
 

@@ -33,7 +33,7 @@ def up(
     Ends with the same files as `archipel run`, and wire.json: what crossed the network. Run it again to go on where it
     was stopped.
 
-    Example: archipel up examples/pao-fed.toml --replay --out results
+    Example: archipel up examples/flagship/pao-fed-c2.toml --replay --out results
     """
     from rich.live import Live
 

@@ -115,12 +115,8 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
                     counts[0, ARRIVED] += 1
                     hear(row(boxes, (n + lates[k]) % slots), row(words, k), steering, Edge(k, 1.0, lates[k], n))
             arrived = row(boxes, n % slots)
-            merge(
-                row(lent(servers), 0),
-                arrived,
-                steering,
-                Moment(0, n, key_of(seed, SERVER_KEYS, n), -1, nodes, True, 1.0),
-            )
+            closing = Moment(0, n, key_of(seed, SERVER_KEYS, n), -1, nodes, True, 1.0)
+            merge(row(lent(servers), 0), arrived, steering, closing)
             clear(arrived)
 
     return build(advance, parallel)
