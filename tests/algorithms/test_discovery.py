@@ -15,7 +15,7 @@ from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.personal import adjusted_rand
-from archipel.testing import check_algorithm
+from archipel.testing import check_algorithm, check_traffic
 from archipel.topology import Peers, Servers
 
 SMALL = Related(clients=24, size=8, samples=(30, 30), gammas=(-0.6, 0.0, 0.6), noise=0.1, test=20)
@@ -197,6 +197,11 @@ TABLE = {
     "npfl": Federation(SMALL, Npfl(look=12), PEERS, rounds=30),
     "npfl-rl": Federation(SMALL, NpflRl(look=12), PEERS, environment=Environment(availability=0.8), rounds=30),
 }
+
+
+def test_all_turns_of_one_way_are_counted():
+    """Servers tell servers twice a round: what clients said, and models."""
+    check_traffic(TABLE["pgfl"])
 
 
 @pytest.mark.long

@@ -66,11 +66,13 @@ class Recorder:
                 self.rows += [(self.seed, self.done, metric, float(v), str(k)) for k, v in enumerate(value)]
             else:
                 self.rows.append((self.seed, self.done, metric, float(value), ""))
+        sent: dict[str, float] = {}  # several turns may go one way
         for i, turn in enumerate(stage.plan.turns):
-            way = f"{turn.sender}-{turn.receiver}"
-            count = engine.messages[i]
-            self.add(f"parameters.{way}", count * stage.plan.parameters[i])
-            self.add(f"bytes.{way}", count * weight_of(turn.word))
+            for unit, weight in (("parameters", stage.plan.parameters[i]), ("bytes", weight_of(turn.word))):
+                metric = f"{unit}.{turn.sender}-{turn.receiver}"
+                sent[metric] = sent.get(metric, 0.0) + engine.messages[i] * weight
+        for metric, value in sent.items():
+            self.add(metric, value)
         self.add("updates", engine.updates)
 
     def add(self, metric: str, value: float) -> None:
