@@ -46,6 +46,7 @@ ALGORITHMS = Names(
         "mirror-descent": "archipel.algorithms.mirror_descent:MirrorDescent",
         "saddle-mirror-descent": "archipel.algorithms.mirror_descent:SaddleMirrorDescent",
         "lagrangian-descent": "archipel.algorithms.mirror_descent:LagrangianDescent",
+        "dual-averaging": "archipel.algorithms.dual_averaging:DualAveraging",
         "online-gradient-descent": "archipel.algorithms.mirror_descent:OnlineGradientDescent",
         "online-push-sum": "archipel.algorithms.mirror_descent:OnlinePushSum",
         "published-mirror-descent": "archipel.algorithms.mirror_published:PublishedMirrorDescent",

@@ -9,6 +9,7 @@ import pytest
 from archipel import Environment, Federation
 from archipel.algorithms import constraints
 from archipel.algorithms.dp_fedavg import DpFedAvg
+from archipel.algorithms.dual_averaging import DualAveraging
 from archipel.algorithms.mirror_descent import (
     Budget,
     LagrangianDescent,
@@ -261,6 +262,7 @@ def test_a_private_cost_never_reaches_multiplier_or_model_without_noise():
 
 AUDITED = {
     "mirror descent": (replace(SMALL, loss="linear"), MirrorDescent(), Digraph()),
+    "dual averaging": (replace(SMALL, loss="linear"), DualAveraging(), Digraph()),
     "a private cost": (replace(SMALL, loss="linear"), LagrangianDescent(constraint=Budget("sample")), Digraph()),
     "DP-FedAvg": (replace(SMALL, loss="squared"), DpFedAvg(), Star()),
 }

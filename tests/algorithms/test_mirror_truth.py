@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from archipel import Federation
+from archipel.algorithms.dual_averaging import DualAveraging
 from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
 from archipel.algorithms.mirror_meters import Record
 from archipel.algorithms.mirror_published import PublishedMirrorDescent
@@ -166,7 +167,7 @@ def test_as_published_the_gradient_is_not_needed(tmp_path):
 # --- static regret ----------------------------------------------------------------------------------------------------
 
 
-def static(loss, name, epsilon):
+def static(kind, loss, name, epsilon):
     """The exponent of the static regret.
 
     Logistic: (2.6), own losses against the best fixed model in hindsight. Linear: everyone's expected loss, since (2.6)
@@ -175,13 +176,14 @@ def static(loss, name, epsilon):
     space = "ball" if name == "ball" else "simplex"
     problem = Drifting(loss=loss, space=space, noise=0.3, lean=0.1, sharpness=8.0)
     longest = 2.0 if loss == "linear" else 1.0  # of a gradient; logistic features have L1 norm one
-    algorithm = MirrorDescent(**MAPS[name], gradient=longest)
+    halved = kind is DualAveraging and name == "entropy"  # of L1 norm one: components differ by one at most
+    algorithm = kind(**MAPS[name], gradient=longest / 2 if halved else longest)
     federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, longest), rounds=int(MARKS[-1]))
     found, stage, lean = counted(with_one_path(federation), SEEDS, MARKS, ["lost", "behind"])
     past, region = drawn_again(problem, stage, lean, MARKS), algorithm.mapped(problem.size)
     own = found["lost"] - best_fixed(past, problem, region, stage.task.loss)
     regrets = found["behind"] if loss == "linear" else own
-    print(loss, name, epsilon, "own losses:", np.round(own.mean(0), 2))
+    print(kind.__name__, loss, name, epsilon, "own losses:", np.round(own.mean(0), 2))
     return exponent(MARKS, regrets), regrets.mean(0)
 
 
@@ -212,26 +214,29 @@ def best_fixed(past, problem, region, loss):
     return np.array(found).T
 
 
-# At epsilon 1 a round of logistic loss on the simplex is worth 0.005, the noise 3: regret begins linear. The exponent
-# over all marks is 0.81 (Euclidean) and 0.87 (entropy), between the last two 0.63 and 0.82; on the ball it is 0.52.
-HIDDEN = pytest.mark.xfail(strict=True, reason="0.81 and 0.87 at epsilon 1: the signal is hidden in the noise")
+@pytest.mark.long
+@pytest.mark.parametrize("loss", ["linear", "logistic"])
+@pytest.mark.parametrize("name", MAPS)
+def test_static_regret_is_sublinear(loss, name):
+    """At most 0.65 without noise and for epsilon of 1 and more; for 0.1 what is measured is printed."""
+    found = {epsilon: static(DualAveraging, loss, name, epsilon) for epsilon in (None, 10.0, 1.0, 0.1)}
+    print(loss, name, {epsilon: (round(e, 3), np.round(r, 1)) for epsilon, (e, r) in found.items()})
+    assert all(found[epsilon][0] <= 0.65 for epsilon in (None, 10.0, 1.0))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("loss", "name"),
-    [
-        *[("linear", name) for name in MAPS],
-        ("logistic", "ball"),
-        pytest.param("logistic", "simplex", marks=HIDDEN),
-        pytest.param("logistic", "entropy", marks=HIDDEN),
-    ],
+    ("loss", "name"), [("linear", "ball"), ("linear", "simplex"), ("linear", "entropy"), ("logistic", "ball")]
 )
-def test_static_regret_is_sublinear(loss, name):
-    """At most 0.65 without noise and for epsilon of 1 and more; for 0.1 what is measured is printed."""
-    found = {epsilon: static(loss, name, epsilon) for epsilon in (None, 10.0, 1.0, 0.1)}
+def test_static_regret_of_mirror_descent_is_sublinear(loss, name):
+    """The same where steps are projected before they are mixed.
+
+    Not for logistic losses on the simplex: at epsilon 1 a round is worth 0.005 there and the noise 3, and projected
+    noise hides it. The exponents are 0.81 (Euclidean) and 0.87 (entropy).
+    """
+    found = {epsilon: static(MirrorDescent, loss, name, epsilon) for epsilon in (None, 10.0, 1.0)}
     print(loss, name, {epsilon: (round(e, 3), np.round(r, 1)) for epsilon, (e, r) in found.items()})
-    assert all(found[epsilon][0] <= 0.65 for epsilon in (None, 10.0, 1.0))
+    assert all(exponent <= 0.65 for exponent, _ in found.values())
 
 
 # --- dynamic regret ---------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from harness import Village, assert_same, simulated
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
+from archipel.algorithms.dual_averaging import DualAveraging
 from archipel.algorithms.mirror_descent import MirrorDescent
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
@@ -46,6 +47,14 @@ TABLE = {
         FULL, MirrorDescent(limit=3), Digraph(), SOME, Privacy(epsilon=2.0, clip=1.0), rounds=40
     ),
     "mirror-fading": Federation(FULL, MirrorDescent(limit=3), Digraph(phases=4, fade=0.2, window=8), SOME, rounds=40),
+    "dual-averaging": Federation(
+        FULL,
+        DualAveraging(limit=3),
+        Digraph(phases=4, fade=0.2, window=8),
+        SOME,
+        Privacy(epsilon=2.0, clip=1.0),
+        rounds=40,
+    ),
     "pldp-fl": Federation(STORED, PldpFl(batch=30, draws=2, step=0.05), environment=AWAY, rounds=8),
 }
 

@@ -6,6 +6,7 @@ import pytest
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
 from archipel.algorithms.dp_fedavg import DpFedAvg
+from archipel.algorithms.dual_averaging import DualAveraging
 from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
 from archipel.algorithms.online_fed import OnlineFedSgd
 from archipel.algorithms.p_admm import PAdmm
@@ -51,6 +52,9 @@ TABLE = {
     "p-admm": Federation(replace(NETWORK, objective="ridge"), PAdmm(), Peers(shape="ring"), AWAY, rounds=40),
     "mirror-descent": Federation(DRIFTING, ENTROPY, CHANGING, AWAY, LAPLACE, rounds=40),
     "mirror-descent-late": Federation(DRIFTING, MirrorDescent(limit=4), CHANGING, ROUGH, BUDGET, rounds=40),
+    "dual-averaging": Federation(
+        DRIFTING, DualAveraging(region="simplex", map="entropy", floor=0.01), CHANGING, AWAY, LAPLACE, rounds=40
+    ),
     "saddle-mirror-descent": Federation(
         DRIFTING, SaddleMirrorDescent(constraint=Budget("energy", 1.0, (0.1, 0.3))), CHANGING, AWAY, rounds=40
     ),

@@ -5,8 +5,12 @@ import pytest
 
 from archipel import regions
 from archipel.algorithms import mirror
+from archipel.algorithms.dual_averaging import DualAveraging
+from archipel.algorithms.mirror_meters import projected
 from archipel.theory import comparators, regret
 from archipel.theory import mirror as bounds
+from archipel.topology import from_pairs
+from archipel.topology.push_sum import disagreement
 
 TIMES = np.array([10**3, 10**4, 10**5, 10**6])
 
@@ -134,6 +138,50 @@ def test_the_sound_form_keeps_to_its_bound(kind, scale):
         best = regret.static_comparator(losses, region, marks)
         found.append(regret.static_regret(regret.own_losses(losses, models), best, marks) / clients)
         limits.append(bounds.sound_static(steps, width**2, length, rarity)[marks - 1])
+    found, limits = np.mean(found, 0), np.mean(limits, 0)
+    assert (found <= limits).all() and found[-1] > 0
+    assert limits[-1] < rounds * regions.diameter(region)  # the bound says something
+
+
+def averaged(slopes, noisy, graph, name, steps):
+    """Dual averaging, written out: the models of all rounds."""
+    rounds, clients, size = slopes.shape
+    sums, weights, played = np.zeros((clients, size)), np.ones(clients), []
+    for t in range(rounds):
+        sought = -steps[t] * sums / weights[:, None]
+        if name == "entropy":
+            lifted = np.exp(sought - sought.max(1, keepdims=True))
+            played.append(lifted / lifted.sum(1, keepdims=True))
+        else:
+            played.append(projected(sought, regions.ball(size) if name == "ball" else regions.simplex(size)))
+        sums, weights = graph @ (sums + noisy[t]), graph @ weights
+    return np.array(played)
+
+
+@pytest.mark.parametrize("name", ["ball", "simplex", "entropy"])
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_dual_averaging_keeps_to_its_bound(name, scale):
+    """Coin flips on an unbalanced graph, with and without noise, by the numbers of the algorithm itself."""
+    rounds, clients, size = 400, 5, 4
+    region = regions.ball(size) if name == "ball" else regions.simplex(size)
+    mapped = mirror.entropy(region) if name == "entropy" else mirror.euclidean(region)
+    width = DualAveraging().width(mapped)
+    noise = 2 * scale**2 * (1 if name == "entropy" else size)
+    length = np.sqrt(1 + noise / clients)
+    steps = width / length / np.sqrt(np.arange(1, rounds + 1))
+    marks, found, limits = np.array([50, 100, 200, 400]), [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        slopes = np.tile(np.eye(size)[0], (rounds, clients, 1)) * rng.choice([-1, 1], rounds)[:, None, None]
+        noisy, graph = slopes + scale * rng.laplace(size=slopes.shape), random_digraph(clients, rng)
+        models, losses = averaged(slopes, noisy, graph, name, steps), comparators.LinearLosses(slopes)
+        best = regret.static_comparator(losses, region, marks)
+        found.append(regret.static_regret(regret.own_losses(losses, models), best, marks) / clients)
+        receivers, senders = np.nonzero(graph - np.diag(np.diag(graph)))
+        links = from_pairs(clients, receivers, senders, graph[receivers, senders], np.diag(graph))
+        apart = disagreement([links], rounds) @ [np.sqrt(2 * size) * scale, 1.0]
+        limit = bounds.sound_averaged(steps, width**2, length, 1.0, np.concatenate([[0.0], apart[:-1]]))
+        limits.append(limit[marks - 1])
     found, limits = np.mean(found, 0), np.mean(limits, 0)
     assert (found <= limits).all() and found[-1] > 0
     assert limits[-1] < rounds * regions.diameter(region)  # the bound says something

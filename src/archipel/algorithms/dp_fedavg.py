@@ -84,7 +84,7 @@ def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
 def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     """A step along the mean of what was heard, back into the region."""
     if inbox.senders[0] > 0.0:
-        step = step_of(settings, moment)
+        step = step_of(settings, moment.round)
         for j in range(me.model.shape[0]):
             me.model[j] -= step * (inbox.total[j] / inbox.senders[0] + settings.ridge * me.model[j])
         project(me.model, me.model, settings)

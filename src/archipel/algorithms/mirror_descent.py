@@ -31,9 +31,10 @@ from archipel.algorithms.mirror_nodes import (
 from archipel.algorithms.mirror_privacy import Price, priced, typical_scale
 from archipel.errors import BadInput, did_you_mean
 from archipel.privacy.noise import GAUSSIAN
-from archipel.regions import Region, anywhere, ball, box, simplex
+from archipel.regions import ANYWHERE, Region, anywhere, ball, box, simplex
 from archipel.theory.mirror import sound_static
 from archipel.topology.links import given, heard
+from archipel.topology.push_sum import rarity
 from archipel.turns import Plan, Scene, Turn
 
 REGIONS = ("ball", "box", "simplex", "anywhere")
@@ -105,6 +106,7 @@ class MirrorDescent:
     precision: ClassVar = "float64"
     shown: ClassVar = "stream"
     form: ClassVar = PLAIN
+    nodes: ClassVar = (act, hear, merge)
 
     region: str = "ball"
     map: str = "euclidean"
@@ -129,7 +131,7 @@ class MirrorDescent:
         size, clients = scene.task.size, scene.task.clients
         table = peers(clients, mirror.start(mapped), price)
         word = Word(np.zeros(size), np.zeros(1))
-        turn = Turn("peer", "peer", act, hear, merge, word, Inbox(np.zeros(size), np.zeros(1)))
+        turn = Turn("peer", "peer", *self.nodes, word, Inbox(np.zeros(size), np.zeros(1)))
         meter = self.meter(scene, mapped, settings, price)
         return Plan({"peer": table}, (turn,), settings, {0: size}, self.limit, measure=meter, purse=price.purse)
 
@@ -147,7 +149,7 @@ class MirrorDescent:
         own = float(self.step or 0.0)
         settings = Settings(
             *mapped,
-            mirror.width(mapped) if own == 0 else 1.0,
+            self.width(mapped) if own == 0 else 1.0,
             self.length(scene, price, mapped, slope, spread) if own == 0 else 1.0,
             mirror.pace_of(self.path, mapped) if self.path else 0.0,
             float(self.drift),
@@ -211,15 +213,23 @@ class MirrorDescent:
         long = bounds.gradient_max if mapped.geometry == mirror.ENTROPY else bounds.gradient_l2
         return made.limits, max(bounds.size, 1e-12), float(long**2 * mirror.width(mapped)), float(long)
 
+    def width(self, mapped: mirror.MapSettings) -> float:
+        """The root of how far apart models can be."""
+        return mirror.width(mapped)
+
     def length(self, scene: Scene, price: Price, mapped: Any, slope: float, spread: float) -> float:
         """How long noised gradients are: the bound of the gradient and of the constraint's, and the noise."""
-        if mapped.region == 0:
-            raise BadInput("algorithm.step", "(missing)", "a step of your own, where the region is unbounded")
+        self.check_bounded(mapped)
         clip = scene.privacy.clip if scene.privacy is not None else math.inf
         bound = clip if clip < math.inf else self.gradient
         kind = "gaussian" if price.noise.law == GAUSSIAN else "laplace"
         noise = spread * typical_scale(price.noise)
         return mirror.noisy_length(bound + slope, noise, scene.task.size, kind, mapped)
+
+    def check_bounded(self, mapped: mirror.MapSettings) -> None:
+        """No step fits everywhere."""
+        if mapped.region == ANYWHERE:
+            raise BadInput("algorithm.step", "(missing)", "a step of your own, where the region is unbounded")
 
     def meter(self, scene: Scene, mapped: Any, settings: Settings, price: Price) -> Meter:
         """Regret while learning."""
@@ -270,9 +280,15 @@ class MirrorDescent:
             steps = settings.width * np.sqrt((1 + settings.pace * (times + 1) ** settings.drift) / (times + 1))
             steps = steps / settings.length
             found["first_step"] = float(steps[0])
-            if self.form == PLAIN and settings.mixing == PUSH_SUM:
-                found["regret_bound"] = float(sound_static(steps, settings.width**2, settings.length)[-1])
+            found |= self.bound(scene, settings, steps)
         return found
+
+    def bound(self, scene: Scene, settings: Settings, steps: Any) -> dict[str, float]:
+        """The bound of the static regret (2.6), where there is one."""
+        if self.form != PLAIN or settings.mixing != PUSH_SUM:
+            return {}
+        rare = rarity(scene.graph.across, len(steps))
+        return {"regret_bound": float(sound_static(steps, settings.width**2, settings.length, rare)[-1])}
 
     def for_size(self, size: int) -> "MirrorDescent":
         """The same for a model of another size: what is given a component becomes its mean."""

@@ -62,7 +62,7 @@ class Settings(NamedTuple):
 
 class Peer(NamedTuple):
     model: Any  # y_u
-    moved: Any  # z_u
+    moved: Any  # z_u; in dual averaging the pushed sum of gradients
     gradient: Any
     slope: Any  # of the constraint
     weight: Any  # of push-sum
@@ -120,11 +120,11 @@ def play(me: Any, data: Any, settings: Any, moment: Any) -> None:
 
 
 @exact
-def step_of(settings: Any, moment: Any) -> Any:
-    """The step of a round: one for all, so that no one's loss counts more."""
+def step_of(settings: Any, round: Any) -> Any:
+    """The step of a round, counted from 0: one for all, so that no one's loss counts more."""
     if settings.step > 0.0:
-        return settings.step / (moment.round + 1.0) ** settings.decay
-    return fitting_step(moment.round, settings.width, settings.length, settings.pace, settings.drift)
+        return settings.step / (round + 1.0) ** settings.decay
+    return fitting_step(round, settings.width, settings.length, settings.pace, settings.drift)
 
 
 @exact
@@ -207,24 +207,33 @@ def press(me: Any, before: Any, settings: Any, moment: Any) -> None:
 
 
 @exact
-def learn(me: Any, data: Any, settings: Any, moment: Any) -> None:
-    """moved = a mirror step from the model, (5.12). Who cannot pay stays where it is, and passes on what it heard."""
-    value = used(me, data, settings, moment)
-    me.overdrawn[0] += value
+def look(me: Any, data: Any, settings: Any, moment: Any) -> Any:
+    """me.gradient: the sample's, clipped, noised, paid for. The scale of its noise; below 0 where it cannot be paid."""
     scale = scale_of(me, settings, moment)
     if scale < 0.0:
-        assign(me.moved, me.model)
-        return
+        return scale
     loss_gradient(me.gradient, settings.loss, me.model, data)
     if settings.private == 1:
         protect(me.gradient, settings.clip, settings.spread * scale, settings, moment.key)
     if settings.ridge > 0.0:
         add_exactly(me.gradient, settings.ridge, me.model)  # known to all who know the model
+    return scale
+
+
+@exact
+def learn(me: Any, data: Any, settings: Any, moment: Any) -> None:
+    """moved = a mirror step from the model, (5.12). Who cannot pay stays where it is, and passes on what it heard."""
+    value = used(me, data, settings, moment)
+    me.overdrawn[0] += value
+    scale = look(me, data, settings, moment)
+    if scale < 0.0:
+        assign(me.moved, me.model)
+        return
     before = 0.0
     if settings.form != PLAIN:
         before = constrain(me, value, data, scale, settings, moment)
         add_exactly(me.gradient, pressure(me, settings, moment), me.slope)
-    step = step_of(settings, moment)
+    step = step_of(settings, moment.round)
     mirror_step(me.moved, me.model, me.gradient, step / max(me.weight[0], LIGHT), settings)
     if settings.form != PLAIN:
         press(me, before, settings, moment)

@@ -212,3 +212,15 @@ def sound_dynamic(
     steps = np.asarray(steps, dtype=float)
     noise = np.cumsum(steps * rarity) * length**2 / 2
     return (divergence + path_constant * np.asarray(path)) / steps + noise
+
+
+def sound_averaged(steps: Any, divergence: float, length: float, gradient: float, apart: Any) -> Any:
+    """A client's share of the regret (2.6) of `algorithms.dual_averaging` for T = 1 .. len(steps).
+
+    B / eta_T + sum_t eta_t (length^2 / 2 + gradient apart_t), with B the most that B(x || start) is, length^2 = G^2 +
+    E||noise||_*^2 / n, and apart_t how far clients' means of all gradients are from the common one when round t begins
+    (`topology.push_sum.disagreement`). The first part is follow-the-regularised-leader on the mean gradient; the second
+    the losses of clients that are not where the mean is, which moves them by eta_t apart_t at most.
+    """
+    steps = np.asarray(steps, dtype=float)
+    return divergence / steps + np.cumsum(steps * (length**2 / 2 + gradient * np.asarray(apart)))

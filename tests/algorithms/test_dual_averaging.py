@@ -1,0 +1,149 @@
+"""Dual averaging with push-sum: written out, against one who hears all, what noise does to it, what it refuses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from archipel import Environment, Federation
+from archipel.algorithms.dual_averaging import DualAveraging, farthest
+from archipel.algorithms.mirror_descent import MirrorDescent
+from archipel.algorithms.mirror_meters import projected
+from archipel.algorithms.mirror_nodes import Inbox
+from archipel.draws import key_of
+from archipel.errors import BadInput
+from archipel.node import Moment, row
+from archipel.privacy.policy import Privacy
+from archipel.problems.drifting import Drifting
+from archipel.regions import ball, box, simplex
+from archipel.simulate.plain import PlainEngine
+from archipel.topology import Digraph, matrix
+
+SMALL = Drifting(clients=5, size=3)
+UNBALANCED = Digraph(shares="random", mean_degree=2.0, phases=3)
+LAPLACE = Privacy(mechanism="laplace", epsilon=1.0, clip=1.5)
+MAPS = {
+    "ball": {"region": "ball"},
+    "simplex": {"region": "simplex"},
+    "entropy": {"region": "simplex", "map": "entropy"},
+}
+
+
+def played(federation):
+    """The stage after all rounds, and all models that were played."""
+    stage = federation.stage()
+    engine, models = PlainEngine(stage), []
+    for n in range(federation.rounds):
+        models.append(stage.plan.tables["peer"].model.copy())
+        engine.advance(n, n + 1)
+    return stage, np.array(models)
+
+
+def leader(name, sums):
+    """argmin over X of <sums, x> + R(x), in closed form."""
+    if name == "entropy":
+        lifted = np.exp(-sums + sums.min(1, keepdims=True))
+        return lifted / lifted.sum(1, keepdims=True)
+    return projected(-sums, ball(3) if name == "ball" else simplex(3))
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_written_out(name):
+    """sums' = W (sums + gradients), weights' = W weights, model = the leader of step sums / weights."""
+    stage, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), UNBALANCED, rounds=30))
+    features, _ = stage.task.oracle.past(0, 30)
+    sums, weights, settings = np.zeros((5, 3)), np.ones(5), stage.plan.settings
+    for n in range(30):
+        step = settings.width / settings.length / np.sqrt(n + 1)
+        model = leader(name, step * sums / weights[:, None])
+        np.testing.assert_allclose(models[n], model, atol=1e-12)
+        graph = matrix(stage.graph.across[n % 3])
+        sums, weights = graph @ (sums + model - features[n]), graph @ weights
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_with_everyone_in_earshot_it_is_one_learner_with_all_samples(name):
+    """On a complete graph with even shares all have the model of who sees the mean gradient of all, in every round."""
+    stage, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), Digraph("complete"), rounds=30))
+    features, _ = stage.task.oracle.past(0, 30)
+    total, settings = np.zeros((1, 3)), stage.plan.settings
+    for n in range(30):
+        model = leader(name, settings.width / settings.length / np.sqrt(n + 1) * total)
+        np.testing.assert_allclose(models[n], np.repeat(model, 5, 0), atol=1e-12)
+        total = total + model - features[n].mean(0)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_noise_costs_less_than_where_steps_are_projected_before_they_are_mixed(name):
+    problem = Drifting(clients=20, size=3, loss="linear", space="ball" if name == "ball" else "simplex")
+    behind = {}
+    for kind in (MirrorDescent, DualAveraging):
+        federation = Federation(problem, kind(**MAPS[name]), Digraph(), privacy=LAPLACE, rounds=300, every=300)
+        behind[kind] = federation.with_(engine="plain").run().final("regret.network")
+    assert 0 < behind[DualAveraging] < 0.7 * behind[MirrorDescent]
+
+
+def test_the_step_fits_the_noise_that_the_network_leaves():
+    """width / sqrt(G^2 + noise^2 / n); by hand, for Laplace noise of scale 3 a component."""
+
+    def first(name, clients):
+        problem = replace(SMALL, clients=clients, space="ball" if name == "ball" else "simplex")
+        graph = Digraph(mean_degree=min(3.0, clients - 1))
+        return Federation(problem, DualAveraging(**MAPS[name]), graph, privacy=LAPLACE).check()["first_step"]
+
+    for clients in (2, 50):
+        assert first("ball", clients) == pytest.approx(np.sqrt(0.5 / (1.5**2 + 3 * 18 / clients)))
+        assert first("simplex", clients) == pytest.approx(np.sqrt((1 / 3) / (1.5**2 + 3 * 18 / clients)))
+        assert first("entropy", clients) == pytest.approx(np.sqrt(np.log(3) / (0.75**2 + 18 / clients)))
+
+
+@pytest.mark.parametrize("region", [ball(3, 2.0), box(np.array([-1.0, 1, -3]), np.array([1.0, 2, 0])), simplex(3, 2.0)])
+def test_how_far_a_region_reaches(region):
+    """From the point that is nearest to zero to the farthest of many others."""
+    drawn = np.random.default_rng(1).normal(size=(20_000, 3)) * 10
+    away = np.linalg.norm(projected(drawn, region) - projected(np.zeros((1, 3)), region), axis=1)
+    found = farthest(DualAveraging().mapped(3)._replace(**region._asdict()))
+    assert found == pytest.approx(away.max(), rel=0.02) and found >= away.max() - 1e-12
+
+
+def test_weights_add_up_whoever_is_away_or_opts_out():
+    graph = Digraph(phases=6, fade=0.2, opt_out=0.3, window=6, mean_degree=3.0)
+    stage, models = played(Federation(SMALL, DualAveraging(), graph, Environment(availability=0.6), rounds=60))
+    weight = stage.plan.tables["peer"].weight
+    assert weight.sum() == pytest.approx(5) and (weight > 0).all() and np.isfinite(models).all()
+
+
+def test_who_has_lost_all_weight_begins_anew_with_the_mean_it_had():
+    stage, _ = played(Federation(SMALL, DualAveraging(), UNBALANCED, rounds=10))
+    me = row(stage.plan.tables["peer"], 0)
+    mean = me.moved / me.weight
+    nothing = Moment(0, 10, key_of(1, 0, 10), -1, 1, True, 0.0)
+    stage.plan.turns[0].merge(me, Inbox(np.zeros(3), np.zeros(1)), stage.plan.settings, nothing)
+    np.testing.assert_allclose(me.moved, mean)
+    assert me.weight[0] == 1 and np.isfinite(me.model).all()
+
+
+def test_who_has_spent_its_budget_learns_nothing_more_from_its_data():
+    """Then its stream may be anything, and the models are the same; it is not charged either."""
+
+    def table(noise, spread):
+        privacy = Privacy(epsilon=3.0, noise=noise, clip=1.0, unit="client")
+        federation = Federation(replace(SMALL, noise=spread), DualAveraging(), UNBALANCED, privacy=privacy, rounds=3)
+        return played(federation)[0].plan.tables["peer"]
+
+    assert not np.allclose(table(20.0, 0.3).model, table(20.0, 0.9).model)
+    first, second = (table(1e-3, spread) for spread in (0.3, 0.9))  # too little noise: not even one release is covered
+    assert np.array_equal(first.model, second.model) and (first.releases == 0).all() and (first.spent == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "what"),
+    [
+        (DualAveraging(path=0.1, drift=0.5), "mirror-descent"),
+        (DualAveraging(mixing="plain"), "push-sum"),
+        (DualAveraging(region="anywhere"), "step of your own"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_sentence(algorithm, what):
+    with pytest.raises(BadInput, match=what):
+        Federation(SMALL, algorithm, UNBALANCED).stage()
