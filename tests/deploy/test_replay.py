@@ -32,6 +32,8 @@ RELATED = Related(clients=9, tasks=2, size=4, samples=(2, 6), test=9)
 RING = Servers(servers=3, shape="ring", clusters=2)
 STORED = Linear(clients=5, size=6, samples=30, test=20)
 
+FADING = Digraph(phases=4, fade=0.2, window=8)
+
 TABLE = {
     "pao-fed-c2": Federation(STREAM, PaoFed(step=0.2, limit=4), environment=LATE, rounds=60),
     "pao-fed-u1": Federation(STREAM, PaoFed(step=0.2, variant="U1", order="random"), environment=LATE, rounds=40),
@@ -46,7 +48,7 @@ TABLE = {
     "mirror-descent": Federation(
         FULL, MirrorDescent(limit=3), Digraph(), SOME, Privacy(epsilon=2.0, clip=1.0), rounds=40
     ),
-    "mirror-fading": Federation(FULL, MirrorDescent(limit=3), Digraph(phases=4, fade=0.2, window=8), SOME, rounds=40),
+    "mirror-fading": Federation(FULL, MirrorDescent(limit=3), FADING, SOME, rounds=40),
     "dual-averaging": Federation(
         FULL,
         DualAveraging(limit=3),

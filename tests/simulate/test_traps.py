@@ -56,6 +56,18 @@ def test_2_an_edited_source_has_another_cache(tmp_path, monkeypatch):
     assert len({before, first, compiling.stamp()}) == 3
 
 
+def test_2_a_process_that_is_older_than_an_edit_keeps_its_kernels_to_itself(tmp_path, monkeypatch):
+    """It may have loaded what was there before: another process must not find that under the new hash."""
+    edited = tmp_path / "mine.py"
+    edited.write_text("x = 1\n")
+    monkeypatch.setattr(compiling, "sources", lambda: [edited])
+    stamps = []
+    for loaded in (edited.stat().st_mtime + 1, edited.stat().st_mtime + 2, 1.0, 2.0):
+        monkeypatch.setattr(compiling, "LOADED", loaded)
+        stamps.append(compiling.stamp())
+    assert stamps[0] == stamps[1] and len(set(stamps)) == 3
+
+
 def test_2_a_user_s_own_node_functions_count_as_sources():
     kernel(hits_and_misses)  # any function of this file
     try:

@@ -20,6 +20,7 @@ import inspect
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from archipel import draws, node
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 INLINE = {"forceinline": True}
 PACKAGE = Path(__file__).resolve().parents[1]
+LOADED = time.time()
 KEPT_CACHES = 6
 NO_KERNELS = {"figures", "deploy", "theory"}  # folders without node functions
 
@@ -55,11 +57,13 @@ def sources() -> list[Path]:
 
 
 def stamp() -> str:
-    """A hash of all those files."""
+    """A hash of all those files; one of this process alone where a file is no longer what may have been loaded."""
     checked = os.environ.get("ARCHIPEL_BOUNDSCHECK", "")
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version_info} {checked}".encode())
     for path in sources():
         digest.update(path.read_bytes())
+        if path.stat().st_mtime > LOADED:
+            digest.update(f"{os.getpid()} {LOADED}".encode())
     return digest.hexdigest()[:16]
 
 
