@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.bench import peak_mb
 from archipel.deploy import keys, wire
 from archipel.deploy.node import open_node
 from archipel.deploy.part import Part, part_of
@@ -210,7 +211,7 @@ def idle(seconds: float) -> dict[str, Any]:
         server.send_signal(signal.SIGTERM)
         server.wait(10)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {"idle_percent_of_a_core": round(100 * used / spent, 2), "peak_megabytes": after.ru_maxrss // 1024}
+        return {"idle_percent_of_a_core": round(100 * used / spent, 2), "peak_megabytes": int(peak_mb())}
 
 
 def main() -> None:
