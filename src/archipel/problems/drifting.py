@@ -31,7 +31,7 @@ class Stream(NamedTuple):
 
     centre: Any  # (rounds or 1, size): what is best for all, a slope for linear losses
     lean: Any  # (clients, size): how a client's own differs; they add up to zero
-    law: Any  # (3,): the loss, the deviation of the noise, how sharp labels are
+    law: Any  # (3,): the loss, the deviation of the noise, how far apart classes are
 
 
 class Seen(NamedTuple):
@@ -51,19 +51,21 @@ def observe(source: Any, sample: Any, moment: Any) -> Any:
             sample.features[j] = centre[j] + lean[j] + spread
         sample.target[0] = 0.0
         return True, sample
-    scale, length, answer = ROOT_3 / math.sqrt(size), 0.0, 0.0
-    for j in range(size):
-        sample.features[j] = scale * (2.0 * uniform(moment.key, SIGNAL, j) - 1.0)
-        length += abs(sample.features[j])
-    for j in range(size):
-        if loss == LOGISTIC:  # of L1 norm one, as section 2.4's: no gradient is longer
-            sample.features[j] /= length
-        answer += sample.features[j] * (centre[j] + lean[j])
     luck = uniform(moment.key, NOISE)
     if loss == LOGISTIC:
-        sample.target[0] = 1.0 if luck < 1.0 / (1.0 + math.exp(-source.law[2] * answer)) else -1.0
-    else:
-        sample.target[0] = answer + noise * ROOT_3 * (2.0 * luck - 1.0)
+        sample.target[0] = 1.0 if luck < 0.5 else -1.0
+        side, length = sample.target[0] * source.law[2], 0.0
+        for j in range(size):
+            sample.features[j] = side * (centre[j] + lean[j]) + ROOT_3 * (2.0 * uniform(moment.key, SIGNAL, j) - 1.0)
+            length += abs(sample.features[j])
+        for j in range(size):
+            sample.features[j] /= length  # of L1 norm one: no gradient is longer
+        return True, sample
+    scale, answer = ROOT_3 / math.sqrt(size), 0.0
+    for j in range(size):
+        sample.features[j] = scale * (2.0 * uniform(moment.key, SIGNAL, j) - 1.0)
+        answer += sample.features[j] * (centre[j] + lean[j])
+    sample.target[0] = answer + noise * ROOT_3 * (2.0 * luck - 1.0)
     return True, sample
 
 
@@ -97,10 +99,11 @@ def uniforms_of(keys: Any, purpose: int, count: int) -> Any:
 class Drifting:
     """Online losses around something that is best for all, which stays where it is or moves on a circle.
 
-    `loss`: "distance" (to a point), "linear" (a slope), or, of an answer to features, "squared", "absolute", "huber",
-    "logistic". `space` is where what is best lies: in the "ball" of radius one or on the "simplex"; `reach`, up to
-    one, is how far from its middle. `lean` is how far clients differ from what is best for all, `noise` how far a
-    client's samples do. The angle after t rounds is `speed` t^`drift`; drift = 0 stands still.
+    `loss`: "distance" (to a point), "linear" (a slope), of an answer to features "squared", "absolute", "huber", or
+    "logistic", of two classes on either side of zero, `sharpness` times what is best apart from it in units of their
+    spread: section 2.4 with something to learn. `space` is where what is best lies: in the "ball" of radius one or on
+    the "simplex"; `reach`, up to one, is how far from its middle. `lean` is how far clients differ from what is best
+    for all, `noise` how far a client's samples do. The angle after t rounds is `speed` t^`drift`; at drift = 0 it stays.
     """
 
     clients: int = 10
@@ -181,20 +184,23 @@ class Drifting:
         spread = ROOT_3 * (2 * uniforms_of(keys, SIGNAL, self.size) - 1)
         if source.law[0] in (LINEAR, DISTANCE):
             return centre + self.noise * spread, np.zeros(keys.shape)
+        luck = uniforms_of(keys, NOISE, 1)[..., 0]
+        if source.law[0] == LOGISTIC:
+            labels = np.where(luck < 0.5, 1.0, -1.0)
+            return self.sided(labels, centre, spread), labels
         features = spread / math.sqrt(self.size)
-        if source.law[0] == LOGISTIC:
-            features /= np.abs(features).sum(-1, keepdims=True)
-        answers, luck = np.sum(features * centre, -1), uniforms_of(keys, NOISE, 1)[..., 0]
-        if source.law[0] == LOGISTIC:
-            return features, np.where(luck < 1 / (1 + np.exp(-self.sharpness * answers)), 1.0, -1.0)
-        return features, answers + self.noise * ROOT_3 * (2 * luck - 1)
+        return features, np.sum(features * centre, -1) + self.noise * ROOT_3 * (2 * luck - 1)
+
+    def sided(self, labels: Any, centre: Any, spread: Any) -> Any:
+        """Features on their label's side, of L1 norm one."""
+        raw = self.sharpness * labels[..., None] * centre + spread
+        return raw / np.abs(raw).sum(-1, keepdims=True)
 
     def score(self, code: int, centre: Any, seed: int) -> Any:
         """How far models are from what is best now; with an answer to features, their error on it."""
         draw = np.random.default_rng([seed, 52])
-        x = ROOT_3 * draw.uniform(-1, 1, (self.test, self.size)) / math.sqrt(self.size)
-        if code == LOGISTIC:
-            x /= np.abs(x).sum(1, keepdims=True)
+        spread = ROOT_3 * draw.uniform(-1, 1, (self.test, self.size))
+        labels = np.where(draw.uniform(size=self.test) < 0.5, 1.0, -1.0)
 
         def score(models: dict[str, Any], round: int) -> dict[str, Any]:
             now = centre[min(max(round - 1, 0), len(centre) - 1)]
@@ -202,8 +208,10 @@ class Drifting:
                 found = models["clients"] if "clients" in models else models["server"][None]
                 apart = found @ now if code == LINEAR else ((found - now) ** 2).sum(1)
                 return {"loss" if code == LINEAR else "msd": float(apart.mean())}
-            answers = x @ now
-            return score_of(code, x, np.where(answers > 0, 1.0, -1.0) if code == LOGISTIC else answers)(models, round)
+            if code == LOGISTIC:
+                return score_of(code, self.sided(labels, now, spread), labels)(models, round)
+            x = spread / math.sqrt(self.size)
+            return score_of(code, x, x @ now)(models, round)
 
         return score
 

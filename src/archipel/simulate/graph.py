@@ -4,7 +4,7 @@ Each turn is two kernels, one over the senders and one over the receivers; Pytho
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import prange
@@ -17,6 +17,14 @@ from archipel.simulate.stage import SERVER_KEYS, Stage, tabled
 from archipel.turns import Tell, Turn
 
 SILENT = -4  # in `lates`: said nothing this round
+
+
+class Step(NamedTuple):
+    """A kernel, what it is called with in a round, and what becomes of the number it returns."""
+
+    kernel: Any
+    arguments: Callable[[int], tuple[Any, ...]]
+    noted: Callable[[Any], None]
 
 
 class GraphEngine:
@@ -32,35 +40,46 @@ class GraphEngine:
         self.everyone = {role: np.ones(stage.count(role), np.bool_) for role in stage.plan.tables}
         self.fresh = np.zeros(stage.task.clients, np.bool_)
         self.samples = tabled(stage.task.sample, stage.task.clients)
-        self.look = looking(stage.task.observe, parallel) if stage.task.streams else looking(stored, parallel)
-        self.steps = [self.step(i, turn, parallel) for i, turn in enumerate(stage.plan.turns)]
-
-    def step(self, i: int, turn: Any, parallel: bool) -> Callable[[int], None]:
-        """A turn as a function of the round."""
-        if isinstance(turn, Tell):
-            return self.telling(i, turn, parallel)
-        return self.acting(i, turn, parallel)
+        self.steps = self.looking(parallel)
+        for i, turn in enumerate(stage.plan.turns):
+            self.steps += (self.telling if isinstance(turn, Tell) else self.acting)(i, turn, parallel)
 
     def advance(self, first: int, last: int) -> None:
-        """Play rounds first to last - 1."""
-        stage = self.stage
-        for n in range(first, last):
-            self.look(n, stage.seed, stage.task.source, self.samples, stage.weather, self.fresh, self.present)
+        """Play rounds first to last - 1; of none, compile only."""
+        if first == last:
             for step in self.steps:
-                step(n)
+                step.kernel.compile(tuple(map(step.kernel.typeof_pyval, step.arguments(first))))
+        for n in range(first, last):
+            for step in self.steps:
+                step.noted(step.kernel(*step.arguments(n)))
 
     def there(self, role: str) -> Any:
         """Who of a role can talk this round."""
         return self.present if role == self.stage.data_role else self.everyone[role]
 
-    def acting(self, i: int, turn: Turn, parallel: bool) -> Callable[[int], None]:
+    def sent(self, i: int) -> Callable[[int], None]:
+        """Counts a turn's messages."""
+
+        def count(messages: int) -> None:
+            self.messages[i] += messages
+
+        return count
+
+    def learned(self, updates: int) -> None:
+        """Counts local updates."""
+        self.updates += updates
+
+    def looking(self, parallel: bool) -> list[Step]:
+        """The round begins: who works, has something to learn from, and can talk."""
+        stage = self.stage
+        kernel = looking(stage.task.observe if stage.task.streams else stored, parallel)
+        rest = stage.seed, stage.task.source, self.samples, stage.weather, self.fresh, self.present
+        return [Step(kernel, lambda n: (n, *rest), lambda none: None)]
+
+    def acting(self, i: int, turn: Turn, parallel: bool) -> list[Step]:
         """Senders act, messages travel, receivers hear and merge."""
         stage, plan = self.stage, self.stage.plan
         senders, receivers = stage.count(turn.sender), stage.count(turn.receiver)
-        has_data = turn.sender == stage.data_role
-        see = sampled if stage.task.streams else stage.task.observe
-        act = data_act(turn, see, parallel) if has_data else plain_act(turn, parallel)
-        listen = merging(turn, parallel)
         outbox = tabled(turn.word, senders)
         lates = np.full(senders, SILENT, np.int64)
         self.said[i] = outbox, lates
@@ -68,38 +87,43 @@ class GraphEngine:
         kept = np.ones(max(senders, receivers))
         offset = 0 if turn.receiver == stage.data_role else SERVER_KEYS
 
-        def step(n: int) -> None:
-            links = stage.links_of(turn, n)
-            table, settings = plan.tables[turn.sender], plan.settings
-            if has_data:
-                self.updates += act(
-                    n, stage.seed, table, stage.task.source, self.samples, outbox, lates, links.fan_out, settings,
-                    stage.weather, self.fresh, self.present,
-                )  # fmt: skip
-            else:
-                act(n, stage.seed, table, stage.nothing, outbox, lates, links.fan_out, settings)
-            self.messages[i] += listen(
-                n, stage.seed, offset, plan.tables[turn.receiver], inboxes, outbox, lates, links.starts, links.senders,
-                links.weights, kept, settings, self.there(turn.receiver),
+        def said_by_data(n: int) -> tuple[Any, ...]:
+            fan_out = stage.links_of(turn, n).fan_out
+            return (
+                n, stage.seed, plan.tables[turn.sender], stage.task.source, self.samples, outbox, lates, fan_out,
+                plan.settings, stage.weather, self.fresh, self.present,
             )  # fmt: skip
 
-        return step
+        def said(n: int) -> tuple[Any, ...]:
+            fan_out = stage.links_of(turn, n).fan_out
+            return n, stage.seed, plan.tables[turn.sender], stage.nothing, outbox, lates, fan_out, plan.settings
 
-    def telling(self, i: int, turn: Tell, parallel: bool) -> Callable[[int], None]:
+        def heard(n: int) -> tuple[Any, ...]:
+            links = stage.links_of(turn, n)
+            return (
+                n, stage.seed, offset, plan.tables[turn.receiver], inboxes, outbox, lates, links.starts, links.senders,
+                links.weights, kept, plan.settings, self.there(turn.receiver),
+            )  # fmt: skip
+
+        merge = Step(merging(turn, parallel), heard, self.sent(i))
+        if turn.sender == stage.data_role:
+            see = sampled if stage.task.streams else stage.task.observe
+            return [Step(data_act(turn, see, parallel), said_by_data, self.learned), merge]
+        return [Step(plain_act(turn, parallel), said, lambda none: None), merge]
+
+    def telling(self, i: int, turn: Tell, parallel: bool) -> list[Step]:
         """Each receiver is told something by its one sender."""
         stage, plan = self.stage, self.stage.plan
-        receivers = stage.count(turn.receiver)
-        words = tabled(turn.word, receivers)
-        kernel = telling(turn, parallel)
+        words = tabled(turn.word, stage.count(turn.receiver))
 
-        def step(n: int) -> None:
+        def told(n: int) -> tuple[Any, ...]:
             links = stage.links_of(turn, n)
-            self.messages[i] += kernel(
+            return (
                 n, stage.seed, plan.tables[turn.sender], plan.tables[turn.receiver], words, links.starts, links.senders,
                 links.fan_out, plan.settings, self.there(turn.receiver),
             )  # fmt: skip
 
-        return step
+        return [Step(telling(turn, parallel), told, self.sent(i))]
 
 
 @kernel
