@@ -9,6 +9,8 @@ sensitivity (a test checks it), a Gaussian's worst case is one direction.
 import math
 from typing import Any
 
+import numpy as np
+
 from archipel.privacy.releases import Gaussian, Laplace, Sampled, rho_of
 
 POINTS = 8_000  # grid points per epsilon that is printed
@@ -80,7 +82,8 @@ def epsilon_by_pld(history: Any, delta: float, guess: float) -> float:
     epsilon = guess
     for _ in range(6):
         interval = _interval(max(epsilon, 1e-6), history)
-        better = float(composed(history, interval).get_epsilon_for_delta(delta))
+        with np.errstate(over="ignore"):  # a quotient there may be infinite
+            better = float(composed(history, interval).get_epsilon_for_delta(delta))
         if not math.isfinite(better):
             return math.inf
         epsilon = min(epsilon, better)

@@ -103,7 +103,7 @@ class Drifting:
     "logistic", of two classes on either side of zero, `sharpness` times what is best apart from it in units of their
     spread: section 2.4 with something to learn. `space` is where what is best lies: in the "ball" of radius one or on
     the "simplex"; `reach`, up to one, is how far from its middle. `lean` is how far clients differ from what is best
-    for all, `noise` how far a client's samples do. The angle after t rounds is `speed` t^`drift`; at drift = 0 it stays.
+    for all, `noise` how far a client's samples do. After t rounds the angle is `speed` t^`drift`; at drift 0 it stays.
     """
 
     clients: int = 10
