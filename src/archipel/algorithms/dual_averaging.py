@@ -2,8 +2,9 @@
 
 The sound form of `mirror` projects every peer's noisy step before it is mixed. At the edge of a region, where what is
 best often lies, that turns noise into a bias inwards which no mixing takes away again. Here the noised gradients
-themselves are summed and pushed, and only what is played is projected (Nesterov, Math. Programming 2009; Duchi,
-Agarwal, Wainwright, IEEE TAC 2012; pushed on directed graphs by Tsianos, Lawlor, Rabbat, CDC 2012). In round t
+themselves are summed and pushed, and only what is played is projected: follow the regularised leader, which is also
+what the dissertation's appendix A proves its bound for (Nesterov, Math. Programming 2009; Duchi, Agarwal, Wainwright,
+IEEE TAC 2012; pushed on directed graphs by Tsianos, Lawlor, Rabbat, CDC 2012). In round t
 
     ghat_u = clip(gradient at y_u) + noise                                  as in `mirror`, paid for in the same way
     s_u'   = sum_v W_uv (s_v + ghat_v),    w_u' = sum_v W_uv w_v            push-sum
