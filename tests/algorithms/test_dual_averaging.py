@@ -134,6 +134,7 @@ def test_who_has_spent_its_budget_learns_nothing_more_from_its_data():
     assert not np.allclose(table(20.0, 0.3).model, table(20.0, 0.9).model)
     first, second = (table(1e-3, spread) for spread in (0.3, 0.9))  # too little noise: not even one release is covered
     assert np.array_equal(first.model, second.model) and (first.releases == 0).all() and (first.spent == 0).all()
+    assert (first.moved == 0).all()  # nobody said anything that there was to say
 
 
 @pytest.mark.parametrize(
