@@ -134,7 +134,20 @@ def test_who_has_spent_its_budget_learns_nothing_more_from_its_data():
     assert not np.allclose(table(20.0, 0.3).model, table(20.0, 0.9).model)
     first, second = (table(1e-3, spread) for spread in (0.3, 0.9))  # too little noise: not even one release is covered
     assert np.array_equal(first.model, second.model) and (first.releases == 0).all() and (first.spent == 0).all()
-    assert (first.moved == 0).all()  # nobody said anything that there was to say
+
+
+def test_sums_stay_what_they_were_when_all_have_spent_their_budgets():
+    """Laplace noise whose first release leaves too little for a second: pushing alone does not change the total."""
+    privacy = Privacy(mechanism="laplace", epsilon=1.5, noise=2.0, clip=1.0, unit="client")
+
+    def table(rounds):
+        return played(Federation(SMALL, DualAveraging(), UNBALANCED, privacy=privacy, rounds=rounds))[0].plan.tables[
+            "peer"
+        ]
+
+    once, later = table(1), table(9)
+    assert (later.releases == 1).all() and not np.allclose(once.moved, later.moved)
+    np.testing.assert_allclose(later.moved.sum(0), once.moved.sum(0), atol=1e-12)
 
 
 @pytest.mark.parametrize(
