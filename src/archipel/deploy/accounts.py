@@ -8,7 +8,7 @@ same release again, the charge that is already in the file counts for it.
 from pathlib import Path
 from typing import Any
 
-from archipel.privacy.journal import FileJournal, open_ledger
+from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Terms
 from archipel.privacy.releases import Zcdp
 
@@ -50,7 +50,7 @@ class PurseAccount(Account):
     private = True
 
     def __init__(self, path: Path, name: str, terms: Terms, me: Any):
-        self.ledger = open_ledger(path, name, terms)
+        self.path, self.ledger = path, open_ledger(path, name, terms)
         self.before: list[Charge] = []  # charged before the crash, for words that never left
         self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
@@ -73,6 +73,7 @@ class PurseAccount(Account):
         return len(self.ledger.charges) - len(self.before)
 
     def resume(self, count: int, me: Any) -> None:
+        check_whole(self.path, len(self.ledger.charges), count)
         self.before = self.ledger.charges[count:]
         self.spent, self.releases = float(me.spent[0]), float(me.releases[0])
 
@@ -114,6 +115,7 @@ class LedgerAccount(Account):
 
     def resume(self, count: int, me: Any) -> None:
         journal, charges = self.own.journal, self.own.charges
+        check_whole(self.path, len(charges), count)
         self.own = Resumed(self.name, self.own.terms, self.own.budget, charges[:count], journal)
         self.own.before = charges[count:]
         self.ledgers[self.number] = self.own
@@ -123,6 +125,13 @@ class LedgerAccount(Account):
 
     def close(self) -> None:
         close(self.own)
+
+
+def check_whole(path: Path, found: int, count: int) -> None:
+    """A ledger may be ahead of the checkpoint, never behind it: each charge was on disk first."""
+    if found < count:
+        sentence = f"{path} has {found} charges, the checkpoint {count}: restore it, or what was spent is forgotten."
+        raise Damaged(sentence)
 
 
 def close(ledger: Ledger) -> None:

@@ -17,7 +17,7 @@ from archipel.deploy.part import Part, part_of
 from archipel.deploy.player import Player
 from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.sources import source_of
-from archipel.deploy.store import Halted, Store
+from archipel.deploy.store import ANEW, Halted, Store
 from archipel.deploy.trace import Trace, write_status
 from archipel.deploy.transport import Link
 from archipel.errors import BadInput
@@ -55,7 +55,8 @@ class Node:
         record = self.store.load() if self.store else None
         if record is not None:
             if record["digest"] != self.part.digest.hex():
-                raise BadInput("deploy.state", str(self.folder), "the state of this federation, not of another one")
+                right = f"the state of this federation, not of another one ({ANEW})"
+                raise BadInput("deploy.state", str(self.folder), right)
             restore(self.player, record)
             self.office.flush()
         self.measure()

@@ -20,6 +20,7 @@ from archipel.errors import BadInput
 MAGIC = b"archipel checkpoint 1\n"
 HEAD = struct.Struct("<QQ16s")  # number, length, checksum
 FILES = ("checkpoint.a", "checkpoint.b")
+ANEW = "to start anew, remove checkpoint.a, checkpoint.b and rows; keep ledger.journal, it is what has been spent"
 sync = getattr(os, "fdatasync", os.fsync)  # not on every system
 
 
@@ -123,7 +124,7 @@ class Store:
                 found.append(whole)
         if not found:
             if not blank:
-                raise Torn(f"{self.folder}: both checkpoints are damaged. Restore them, or remove the folder.")
+                raise Torn(f"{self.folder}: both checkpoints are damaged. Restore them, or, {ANEW}.")
             return None
         self.number, data = max(found)
         return unpacked(data)
