@@ -87,7 +87,7 @@ def test_damage_in_both_files_is_said_and_not_guessed(tmp_path):
         content = bytearray((tmp_path / name).read_bytes())
         content[-1] ^= 1
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(Torn, match="damaged.*keep ledger.journal"):
+    with pytest.raises(Torn, match=r"damaged.*keep ledger\.journal"):
         Store(tmp_path).load()
 
 

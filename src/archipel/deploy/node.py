@@ -132,14 +132,23 @@ class Node:
             return
         silent = [name for name, other in self.office.neighbours.items() if not other.heard]
         if silent and (self.pace.replay or len(silent) == len(self.office.neighbours)):
-            who, others, seconds = self.part.member.name, ", ".join(silent[:3]), f"{self.deploy.patience:g} seconds"
-            raise Halted(
-                f"{who}: no answer from {others} for {seconds}. Are they running, are the addresses right, "
-                "and are the certificates from the same authority?"
-            )
+            raise Halted(f"{self.part.member.name}: {self.why(silent, f'for {self.deploy.patience:g} seconds')}")
         self.anxious = False
         if silent:
-            LOG.warning("no answer from %s so far: going on without", ", ".join(silent[:3]))
+            LOG.warning("%s Going on without.", self.why(silent, "so far"))
+
+    def why(self, silent: list[str], since: str) -> str:
+        """Why these neighbours do not take part, as far as this node can know."""
+        differ = [name for name in silent if self.office.neighbours[name].differs]
+        if differ:
+            return (
+                f"{', '.join(differ[:3])} runs another description. All nodes need the same one; only addresses, "
+                "keys, state, data and budgets may differ."
+            )
+        return (
+            f"no answer from {', '.join(silent[:3])} {since}. Are they running, are the addresses right, "
+            "and are the certificates from the same authority?"
+        )
 
     # --- for whoever looks on -----------------------------------------------------------------------------------------
 

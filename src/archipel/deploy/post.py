@@ -54,6 +54,7 @@ class Neighbour:
     theirs: int = 0  # the neighbour's store; 0: not known yet
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
     heard: bool = False  # in this life
+    differs: bool = False  # it runs another description
     letters: deque[Letter] = field(default_factory=deque)  # posted and not yet acknowledged
     acked: int = 0  # the sequence number of letters[0]
     sent: int = 0  # what was sent at least once, up to here
@@ -329,7 +330,8 @@ class PostOffice:
 
     def greeted(self, other: Neighbour, greeting: Greeting) -> None:
         """A neighbour says which store it has, and what it knows of ours."""
-        if greeting.digest != self.digest:
+        other.differs = greeting.digest != self.digest
+        if other.differs:
             raise Refused("runs another description")
         if not greeting.mine:
             raise Refused("a store without a number")

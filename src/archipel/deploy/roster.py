@@ -4,12 +4,15 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from archipel.deploy import wire
-from archipel.describe import as_table, write_toml
+from archipel.describe import PATHS, as_table, write_toml
 from archipel.errors import BadInput, did_you_mean
 
+OWN = ("data", "test")  # paths of a problem's data
+BUDGET = ("epsilon", "delta", "rho", "noise")  # keys of [privacy]: how much a node may pay is its own affair
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 
 
@@ -100,8 +103,32 @@ def labels(role: str, count: int, given: Iterable[str]) -> list[str]:
 
 
 def digest_of(federation: Any, roster: Roster, vocabulary: wire.Vocabulary) -> bytes:
-    """Eight bytes that two nodes share if they run the same federation. Paths may differ between machines."""
-    plain = write_toml({"kind": type(federation.algorithm).__name__, **as_table(federation.algorithm)})
+    """Eight bytes that two nodes share if they run the same federation."""
+    plain = write_toml(shared(federation))
     form = [(word.kind, [(str(f.dtype), f.shape) for f in word.fields]) for word in vocabulary.words]
     said = repr((wire.VERSION, plain, federation.rounds, federation.seed, form, roster.members, sorted(roster.edges)))
     return blake2b(said.encode(), digest_size=8).digest()
+
+
+def shared(federation: Any) -> dict[str, Any]:
+    """What of a description all nodes must agree on.
+
+    Each may have its own data and folders, its own budget, and its own patience. Where data lie is left out; of other
+    files the name counts. The environment is only played in a replay.
+    """
+    deploy = federation.deploy
+    table: dict[str, Any] = {"pace": {"pace": deploy.pace, "period": deploy.period if deploy.pace == "clock" else 0.0}}
+    sections = ("problem", "topology", "algorithm", *(["environment"] if deploy.pace == "replay" else []))
+    for section in sections:
+        part = getattr(federation, section)
+        table[section] = {"kind": type(part).__name__, **as_table(part)}
+    for *above, key in PATHS:
+        found = table
+        for section in above:
+            found = found.get(section, {})
+        if isinstance(found.get(key), str):
+            found[key] = "" if key in OWN else Path(found[key]).name
+    if federation.privacy is not None:
+        private = as_table(federation.privacy)
+        table["privacy"] = {key: value for key, value in private.items() if key not in BUDGET}
+    return table
