@@ -40,6 +40,8 @@ class Deployment:
         for name in ("deadline", "period", "patience"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise BadInput(f"deploy.{name}", getattr(self, name), "a positive number of seconds")
+        if not 0 <= self.start < float("inf"):
+            raise BadInput("deploy.start", self.start, "seconds since 1970, or 0")
         for name, address in self.addresses.items():
             host, colon, port = str(address).rpartition(":")
             if not (isinstance(address, str) and colon and host and port.isdigit() and 0 < int(port) < 65536):

@@ -185,7 +185,14 @@ def test_a_missing_peer(how, caplog):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("pace", "slow"), ("quorum", 0.0), ("deadline", -1.0), ("addresses", {"server": "nowhere"})],
+    [
+        ("pace", "slow"),
+        ("quorum", 0.0),
+        ("deadline", -1.0),
+        ("addresses", {"server": "nowhere"}),
+        ("start", float("nan")),
+        ("start", -1.0),
+    ],
 )
 def test_bad_deployments_are_refused(key, value):
     with pytest.raises(BadInput, match=f"deploy.{key}"):

@@ -96,6 +96,13 @@ def test_a_users_generator(tmp_path):
         source.sample_of(np.ones(3), 1.0)
 
 
+@pytest.mark.parametrize("code", ["import no_such_sensor", "def samples(name:"], ids=["import", "syntax"])
+def test_a_users_file_that_does_not_load_is_said(code, tmp_path):
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(BadInput, match=r"mine\.py.*a Python file that loads \((ModuleNotFound|Syntax)Error"):
+        source_of(line_part(), "mine.py:samples", tmp_path)
+
+
 def test_a_generator_that_waits_for_its_sensor_does_not_hold_the_node_up():
     def slowly(name):
         time.sleep(600)

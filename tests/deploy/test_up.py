@@ -61,6 +61,19 @@ def test_a_fleet_that_cannot_go_on_says_why(tmp_path):
     assert not processes_in(tmp_path)
 
 
+def test_a_node_that_ends_unexpectedly_leaves_its_traceback_in_its_log(tmp_path):
+    """What no sentence was made for: here an order that is not one."""
+    order = {"name": "client-0", "description": "none.toml", "folder": str(tmp_path / "client-0"), "deploy": {}}
+    code = (
+        "import archipel.deploy.nursery as nursery, os\n"
+        f"nursery.start({order | {'changes': 3}!r}, {{}}, os.pipe())\n"
+        "os.wait()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+    log = (tmp_path / "client-0" / "log").read_text()
+    assert log.startswith("Traceback") and log.splitlines()[-1].startswith("TypeError")
+
+
 def test_a_device_loads_neither_compiler_nor_plots(tmp_path):
     """What a node's process has loaded after it has played all its rounds."""
     code = f"""

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -80,6 +81,8 @@ def start(order: dict[str, Any], names: dict[int, str], pipes: tuple[int, int]) 
             for pipe in pipes:
                 os.close(pipe)
             status = born(order)
+        except BaseException:
+            traceback.print_exc()  # into the node's log: nobody else will
         finally:
             os._exit(status)
     names[pid] = order["name"]

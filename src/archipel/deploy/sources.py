@@ -299,7 +299,11 @@ def load(path: Path, name: str) -> Callable[..., Iterator[Any]]:
         raise BadInput("deploy.data", str(path), "a Python file that exists")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as problem:
+        right = f"a Python file that loads ({type(problem).__name__}: {problem})"
+        raise BadInput("deploy.data", str(path), right) from problem
     if not callable(getattr(module, name, None)):
         raise BadInput("deploy.data", name, f"a function of {path}")
     return getattr(module, name)
