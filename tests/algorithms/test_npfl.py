@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archipel import Environment, Federation
+from archipel import Delay, Environment, Federation
 from archipel.algorithms import npfl_nodes as nodes
 from archipel.algorithms.npfl import Nfl, Npfl, NpflRl, held_back
 from archipel.draws import ACTION, key_of, uniform
 from archipel.errors import BadInput
 from archipel.node import row
+from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related, chapters
 from archipel.testing import check_algorithm
@@ -194,6 +195,13 @@ def test_tau_learns_to_help():
     "algorithm, key",
     [
         (Npfl(penalty=0.0), "algorithm.penalty"),
+        (Npfl(penalty=np.inf), "algorithm.penalty"),
+        (Npfl(penalty=np.nan), "algorithm.penalty"),
+        (Npfl(regularisation=np.inf), "algorithm.regularisation"),
+        (Npfl(regularisation=np.nan), "algorithm.regularisation"),
+        (Npfl(curvature=np.nan), "algorithm.curvature"),
+        (NpflRl(rate=np.nan), "algorithm.rate"),
+        (NpflRl(rate=np.inf), "algorithm.rate"),
         (Npfl(tau=-0.1), "algorithm.tau"),
         (Npfl(regularisation=0.0), "algorithm.regularisation"),
         (NpflRl(policy="ppo"), "algorithm.policy"),
@@ -214,6 +222,25 @@ def test_privacy_and_a_look_at_validation_data_do_not_go_together():
         Federation(SMALL, NpflRl(), GRAPH, rounds=3, privacy=policy, engine="plain").run()
     result = Federation(SMALL, Npfl(), GRAPH, rounds=3, privacy=policy, engine="plain").run()
     assert result.ledger()["private"]
+
+
+def test_messages_that_may_be_late_are_refused():
+    """A dual step would take place at one end of a link only, and everyone would tend to a wrong point."""
+    with pytest.raises(BadInput, match="must not be late"):
+        Federation(SMALL, Npfl(), GRAPH, Environment(delay=Delay(delta=0.2, limit=3)), rounds=3).stage()
+
+
+def test_a_peer_that_is_silent_does_not_drift_away():
+    """Its privacy is spent early, and it still hears the others: duals sum to zero, and it stays near them."""
+    policy = Privacy(epsilon=(9999.0,) * 7 + (3.0,), noise=0.05, enforce=False, bounds=Bounds(1.0, 1.0, radius=1.0))
+    problem = Related(clients=8, tasks=2, gammas=(-0.2, 0.2), size=4, samples=(30, 40), test=20)
+    federation = Federation(problem, Nfl(), Peers(shape="complete"), privacy=policy, rounds=200, engine="plain")
+    stage = federation.stage()
+    federation.engine_of(stage).advance(0, 200)
+    peers = stage.plan.tables["peer"]
+    assert np.all(peers.releases[:7, 0] == 200) and peers.releases[7, 0] < 100
+    assert np.allclose(peers.dual.sum(0), 0.0, atol=1e-8)
+    assert np.linalg.norm(peers.model[7] - peers.model[:7].mean(0)) < 1.0
 
 
 TABLE = {

@@ -41,6 +41,7 @@ class Npfl:
     topologies: ClassVar = ("peers",)
     precision: ClassVar = "float64"
     shown: ClassVar = "stored"
+    punctual: ClassVar = True
 
     penalty: float = 3.0
     tau: float = 0.05
@@ -64,12 +65,14 @@ class Npfl:
 
     def check_fields(self, scene: Scene) -> None:
         """Refuse numbers that make no sense."""
-        if not self.penalty > 0:
+        if not 0 < self.penalty < np.inf:
             raise BadInput("algorithm.penalty", self.penalty, "a positive number")
         if not 0 <= self.tau <= 1:
             raise BadInput("algorithm.tau", self.tau, "a share from 0 to 1")
-        if self.regularisation is not None and not self.regularisation > 0:
+        if self.regularisation is not None and not 0 < self.regularisation < np.inf:
             raise BadInput("algorithm.regularisation", self.regularisation, "a positive number")
+        if not 0 <= self.curvature < np.inf:
+            raise BadInput("algorithm.curvature", self.curvature, "a number of 0 or more")
         if not 0 <= self.validation < 1:
             raise BadInput("algorithm.validation", self.validation, "a share of each peer's samples, below 1")
         if scene.task.loss != SQUARED:
@@ -93,7 +96,7 @@ class Npfl:
         column, whole = np.ones((task.clients, 1)), np.zeros((task.clients, 1), np.int64)
         fields = [np.zeros((task.clients, task.size)) for _ in range(5)]
         fields += [self.tau * column, lenders[:, None], degree[:, None], cluster[:, None].copy(), weight[:, None], cut]
-        fields += [reach, noise.first, 0 * column, np.minimum(noise.limit, np.finfo(float).max), whole]
+        fields += [reach, noise.first, 0 * column, 0 * column, np.minimum(noise.limit, np.finfo(float).max), whole]
         peers = nodes.Peer(*(fields + list(data)))
         cube = np.zeros((count, task.size))
         word = nodes.Word(np.zeros(task.size), np.zeros(1, np.uint8))
@@ -188,7 +191,7 @@ class NpflRl(Npfl):
         """As for NPFL, and what learns tau."""
         if self.policy not in POLICIES:
             raise BadInput("algorithm.policy", self.policy, did_you_mean(self.policy, POLICIES))
-        if self.rate is not None and self.rate < 0:
+        if self.rate is not None and not 0 <= self.rate < np.inf:
             raise BadInput("algorithm.rate", self.rate, "a learning rate of 0 or more")
         if not 0 < self.range <= 1:
             raise BadInput("algorithm.range", self.range, "the width of an actor's actions, above 0, at most 1")

@@ -65,6 +65,7 @@ class Seeker(NamedTuple):
     cut: Any
     reach: Any
     first: Any
+    silent: Any
     spent: Any
     limit: Any
     releases: Any

@@ -44,6 +44,7 @@ class Peer(NamedTuple):
     cut: Any  # (1,): samples to learn from; the others are for validation
     reach: Any  # (1,): how far one sample can move the model
     first: Any  # (1,): the scale of the noise in the first round
+    silent: Any  # (1,): 1 where it said nothing this round
     spent: Any  # (1,): its purse
     limit: Any  # (1,)
     releases: Any  # (1,)
@@ -170,12 +171,14 @@ def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     pulled(pull, me, settings, chapter)
     learn_tau(me, data, pull, settings, moment, chapter)
     primal(me.model, me, pull, settings, chapter, me.tau[0])
+    me.silent[0] = 1.0
     if not moment.present:
         return False
     shape = settings.shape[min(moment.round, settings.shape.shape[0] - 1)]
     scale = me.first[0] * shape
     if settings.private == 1 and (shape < 0 or not pay(me, release_cost(settings.law, me.reach[0], scale))):
         return False
+    me.silent[0] = 0.0
     assign(me.told, me.model)
     disturb(me.told, settings.law, scale, moment.key)
     assign(said.values, me.told)
@@ -192,11 +195,15 @@ def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
 
 @kernel
 def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-    """The dual step, (6.6) with its sign put right: gamma_k += rho sum_l (w_k - w_l); and (6.3)."""
+    """The dual step, (6.6) with its sign put right: gamma_k += rho sum_l (w_k - w_l); and (6.3).
+
+    The dual moves over links that spoke both ways only: so the sum of all duals stays zero.
+    """
     mine = me.cluster[0]
     heard = inbox.count[mine]
-    add_scaled(me.dual, settings.penalty * heard, me.told)
-    add_scaled(me.dual, -settings.penalty, inbox.total[mine])
+    if me.silent[0] == 0.0:
+        add_scaled(me.dual, settings.penalty * heard, me.told)
+        add_scaled(me.dual, -settings.penalty, inbox.total[mine])
     assign(me.near, inbox.total[mine])
     add_scaled(me.near, float(me.degree[0] - heard), me.told)
     lenders = 0
