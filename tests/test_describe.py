@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from archipel import Federation
@@ -37,6 +38,10 @@ BAD = {
     "a portion larger than the model": ("portion = 2", "portion = 9", "algorithm.portion"),
     "a step beyond the stability bound": ("portion = 2", "step = 3.0", "algorithm.step"),
     "no rounds": ("rounds = 20", "rounds = 0", "rounds"),
+    "a seed below zero": ("rounds = 20", "seed = -1\nrounds = 20", "seed"),
+    "a seed beyond all numbers": ("rounds = 20", "seed = 99999999999999999999\nrounds = 20", "seed"),
+    "waiting for ever": ("portion = 2", "limit = 1000000000000000000", "algorithm.limit"),
+    "more clients than keys": ("clients = 6", "clients = 1000000000000000000", "problem.clients"),
     "no clients": ("clients = 6", "clients = 0", "problem.clients"),
     "an unknown topology": ("rounds = 20", 'topology = {kind = "torus"}\nrounds = 20', "topology.kind"),
     "a topology that does not fit": ("rounds = 20", 'topology = {kind = "peers"}\nrounds = 20', "topology.kind"),
@@ -83,7 +88,9 @@ def test_toml_is_written_as_it_is_read():
     import tomllib
 
     table = {"a": 1, "b": [1.5, 2.0], "c": {"d": 'say "hi"\\', "e": {"f": True}}, "g": 1e-7}
+    table |= {"two words": {"Köln 1": "\r\t\x7f", "": {'"': 1}}, "h": [{"i j": 1}]}
     assert tomllib.loads(write_toml(table)) == table
+    assert toml(np.float64(0.5)) == "0.5" and toml(np.arange(2)) == "[0, 1]"
     assert toml(float("inf")) == "inf"
 
 

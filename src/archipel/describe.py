@@ -5,14 +5,28 @@ would be right.
 """
 
 import dataclasses
+import json
+import os
+import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from archipel.errors import BadInput, did_you_mean
+
+PATHS = (
+    ("problem", "data"),
+    ("problem", "test"),
+    ("problem", "model"),
+    ("topology", "edges"),
+    ("topology", "members"),
+    ("topology", "groups"),
+    ("environment", "replay"),
+    ("environment", "delay", "file"),
+)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -110,12 +124,21 @@ def as_table(thing: Any) -> dict[str, Any]:
 def write_toml(table: dict[str, Any], section: str = "") -> str:
     """A table as TOML: plain keys first, then the sections."""
     lines = [f"[{section}]"] if section else []
-    lines += [f"{key} = {toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    lines += [f"{quoted(key)} = {toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
     text = "\n".join(lines)
     for key, value in table.items():
         if isinstance(value, dict):
-            text += "\n\n" + write_toml(value, f"{section}.{key}" if section else key)
+            text += "\n\n" + write_toml(value, f"{section}.{quoted(key)}" if section else quoted(key))
     return text.lstrip("\n")
+
+
+def quoted(key: str) -> str:
+    """A key as TOML writes it.
+
+    >>> quoted("delay"), quoted("pier 1")
+    ('delay', '"pier 1"')
+    """
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key)
 
 
 def toml(value: Any) -> str:
@@ -124,12 +147,43 @@ def toml(value: Any) -> str:
     >>> toml((1, 2.5)), toml("a\\\\b"), toml(True)
     ('[1, 2.5]', '"a\\\\\\\\b"', 'true')
     """
+    if hasattr(value, "tolist"):  # of NumPy
+        value = value.tolist()
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML escapes as JSON does
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(key)} = {toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, float) and value != value:
         return "nan"
     return repr(value)
+
+
+# --- paths --------------------------------------------------------------------------------------------------------
+
+
+def rewrite(table: Any, keys: tuple[str, ...], change: Callable[[str], str]) -> None:
+    """Change a path in a description, where there is one."""
+    for key in keys[:-1]:
+        table = table.get(key) if isinstance(table, dict) else None
+    if isinstance(table, dict) and isinstance(table.get(keys[-1]), str) and table[keys[-1]]:
+        table[keys[-1]] = change(table[keys[-1]])
+
+
+def moved(description: str, folder: Path) -> str:
+    """A description whose paths are meant from here, as it has to be written in a folder."""
+
+    def from_there(path: str) -> str:
+        there = Path(path).expanduser().resolve()
+        try:
+            return os.path.relpath(there, folder.resolve())
+        except ValueError:  # on another drive
+            return str(there)
+
+    table = tomllib.loads(description)
+    for keys in PATHS:
+        rewrite(table, keys, from_there)
+    return write_toml(table) + "\n"

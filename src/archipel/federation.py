@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from archipel.deployment import Deployment
-from archipel.describe import as_table, choose, fill, read_toml, write_toml
+from archipel.describe import PATHS as PATHS
+from archipel.describe import as_table, choose, fill, read_toml, rewrite, write_toml
 from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, did_you_mean
 from archipel.registry import ALGORITHMS, PROBLEMS, kind_of
@@ -25,16 +26,8 @@ from archipel.topology import TOPOLOGIES, Star
 from archipel.turns import Scene
 
 SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy", "deploy")
-PATHS = (
-    ("problem", "data"),
-    ("problem", "test"),
-    ("problem", "model"),
-    ("topology", "edges"),
-    ("topology", "members"),
-    ("topology", "groups"),
-    ("environment", "replay"),
-    ("environment", "delay", "file"),
-)
+LATEST = 10_000  # rounds that a server may wait for an update: it keeps a place for each of them
+MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 
 
@@ -59,6 +52,12 @@ class Federation:
             raise BadInput("rounds", self.rounds, "at least one round")
         if self.every < 1:
             raise BadInput("every", self.every, "a number of rounds between two measurements, at least 1")
+        if not 0 <= self.seed < 1 << 62:
+            raise BadInput("seed", self.seed, "a whole number from 0 to below 2^62")
+        if getattr(self.algorithm, "limit", 0) > LATEST:
+            raise BadInput("algorithm.limit", self.algorithm.limit, f"a number of rounds from 0 to {LATEST}")
+        if getattr(self.problem, "clients", 0) > MOST_CLIENTS:
+            raise BadInput("problem.clients", self.problem.clients, "a number of clients that a machine can hold")
         if self.precision and self.precision not in PRECISIONS:
             raise BadInput("precision", self.precision, '"float32" or "float64"')
         allowed = getattr(self.algorithm, "topologies", ("star",))
@@ -68,10 +67,13 @@ class Federation:
 
     @classmethod
     def load(cls, path: str | Path, **changes: Any) -> "Federation":
-        """A federation from a TOML file; keyword arguments replace top-level keys."""
+        """A federation from a TOML file; keyword arguments replace top-level keys.
+
+        A relative path in a description is meant from the folder of the description.
+        """
         table = read_toml(path)
         for keys in PATHS:
-            resolve(table, keys, Path(path).parent)
+            rewrite(table, keys, lambda given: str(Path(path).parent / Path(given).expanduser()))
         return cls.from_table({**table, **changes})
 
     @classmethod
@@ -163,14 +165,6 @@ class Federation:
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""
         return replace(self, **changes)
-
-
-def resolve(table: Any, keys: tuple[str, ...], folder: Path) -> None:
-    """A relative path in a description is meant from the folder of the description."""
-    for key in keys[:-1]:
-        table = table.get(key) if isinstance(table, dict) else None
-    if isinstance(table, dict) and isinstance(table.get(keys[-1]), str) and table[keys[-1]]:
-        table[keys[-1]] = str(folder / Path(table[keys[-1]]).expanduser())
 
 
 def read_privacy(table: Any) -> Any:

@@ -2,11 +2,15 @@
 
 import csv
 import json
-from dataclasses import dataclass, field
+import tempfile
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from archipel.describe import moved
+from archipel.errors import BadInput
 
 Row = tuple[int, int, str, float, str]  # seed, round, metric, value, node ("" where it is of no node)
 
@@ -59,8 +63,9 @@ class Result:
         arrays: Any = {name: a[0] if len(a) == 1 else a for name, a in stacked.items()}
         np.savez(folder / "models.npz", **arrays)
         (folder / "ledger.json").write_text(json.dumps(self.ledger(), indent=1) + "\n", encoding="utf-8")
-        (folder / "federation.toml").write_text(self.description, encoding="utf-8")
-        write_report(self, folder / "report.html")
+        here = replace(self, description=moved(self.description, folder))
+        (folder / "federation.toml").write_text(here.description, encoding="utf-8")
+        write_report(here, folder / "report.html")
         return folder
 
     def pictures(self) -> list[tuple[str, str]]:
@@ -79,3 +84,13 @@ class Result:
         if not paid:
             return {"private": False, "note": "No [privacy] table: nothing is protected, nothing is counted."}
         return {"private": True, "seeds": paid}
+
+
+def ready(folder: Path, key: str = "--out") -> None:
+    """Make a folder and see that files can be written to it: better before a run than after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        raise BadInput(key, str(folder), f"a folder that can be written to ({problem.strerror})") from problem
