@@ -81,6 +81,17 @@ def test_a_recorded_schedule_plays_again(tmp_path):
     assert np.array_equal(federation.run().models[0]["server"], again.run().models[0]["server"])
 
 
+def test_a_torn_schedule_is_refused(tmp_path):
+    whole, torn = tmp_path / "schedule.npz", tmp_path / "torn.npz"
+    np.savez_compressed(whole, schedule=np.zeros((40, 8), np.int16))
+    content = whole.read_bytes()
+    np.save(tmp_path / "array.npy", np.zeros((40, 8), np.int16))
+    for wrong in (content[:60], content[:-30], b"", (tmp_path / "array.npy").read_bytes()):
+        torn.write_bytes(wrong)
+        with pytest.raises(BadInput, match=r"environment\.replay.*--record"):
+            Environment(replay=str(torn)).weather(8, 1)
+
+
 def test_all_algorithms_of_a_comparison_meet_one_schedule():
     from archipel import OnlineFed
 

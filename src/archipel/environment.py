@@ -5,6 +5,8 @@ algorithm of a comparison meets the same schedule, and a recorded schedule can b
 """
 
 import csv
+import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from archipel.errors import BadInput
 from archipel.node import kernel
 
 ABSENT, BROKEN, LOST = -2, -3, -1  # in place of a delay, in a schedule
+UNREADABLE = (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 FOREVER = np.iinfo(np.int64).max
 
 
@@ -214,7 +217,7 @@ def read_schedule(path: str, clients: int) -> Any:
     try:
         with np.load(path, allow_pickle=False) as file:
             plan = np.ascontiguousarray(file["schedule"], np.int16)
-    except (OSError, KeyError, ValueError) as problem:
+    except UNREADABLE as problem:
         raise BadInput("environment.replay", path, "a schedule that `archipel run --record` wrote") from problem
     if plan.ndim != 2 or plan.shape[1] != clients or plan.shape[0] == 0 or plan.min() < BROKEN:
         raise BadInput("environment.replay", path, f"a schedule of {clients} clients")

@@ -130,6 +130,9 @@ def test_what_is_wrong_in_an_npz_is_named(tmp_path, arrays, words):
 def test_a_torn_npz_is_refused(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK\x03\x04 and no more")
     assert "npz" in refusal(tmp_path)
+    np.save(tmp_path / "single.npy", np.ones((2, 2)))
+    (tmp_path / "single.npy").rename(tmp_path / "a.npz")
+    assert "npz" in refusal(tmp_path)
     (tmp_path / "a.npz").write_bytes(b"")
     assert "npz" in refusal(tmp_path)
 

@@ -89,14 +89,36 @@ class Files:
         if self.loss == "logistic":
             check_classes(train.y)
             check_classes(test.y)
-        inputs = standard(train.x) if self.standardise else UNCHANGED
-        target = standard(train.y) if self.standardise and self.loss != "logistic" else UNCHANGED
-        data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
+        data = self.in_units(train, test, dtype)
         task = measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, shown)
         task = task._replace(regulariser=(float(self.l1), float(self.l2)))
         if self.judged == "together":
             return task
         return task._replace(score=own_score(data, self.features, self.width, self.loss, seed, dtype))
+
+    def in_units(self, train: Shards, test: Shards, dtype: Any) -> TrainTest:
+        """Both sets in the units of the run, which its precision can hold."""
+        for given in (train, test):
+            check_size(given, given, np.float64)
+        inputs = standard(train.x) if self.standardise else UNCHANGED
+        target = standard(train.y) if self.standardise and self.loss != "logistic" else UNCHANGED
+        data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
+        for given, scaled in ((train, data.train), (test, data.test)):
+            check_size(given, scaled, dtype, " in standard units" if self.standardise else "")
+        return data
+
+
+def check_size(given: Shards, scaled: Shards, dtype: Any, units: str = "") -> None:
+    """Refuse numbers whose squares, summed, a precision cannot hold: errors would be infinite, or no numbers."""
+    most = float(np.finfo(dtype).max) ** 0.4
+    for name, before, after in (("inputs", given.x, scaled.x), ("target", given.y, scaled.y)):
+        wrong = np.argwhere(np.abs(after) > most)
+        if len(wrong):
+            row = int(wrong[0][0])
+            column = given.columns[wrong[0][1]] if before.ndim == 2 and given.columns else name
+            where = f"{given.names[given.owner[row]]}, {column}: {before[tuple(wrong[0])]:g}"
+            right = f"numbers of at most {most:.0e}{units}, whose squares {np.dtype(dtype)} can add up"
+            raise BadInput("problem.data", where, right)
 
 
 def own_score(data: TrainTest, features: int, width: float, loss: str, seed: int, dtype: Any) -> Score:

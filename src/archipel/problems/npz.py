@@ -15,5 +15,5 @@ def arrays_in(path: Path, key: str) -> dict[str, Any]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, TypeError, EOFError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error):
         raise BadInput(key, path.name, "an npz file with arrays of numbers") from None
