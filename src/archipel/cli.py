@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from archipel.cli_deploy import register as register_deployment
 from archipel.cli_privacy import register
@@ -24,7 +25,8 @@ app = typer.Typer(
     "archipel run examples/flagship/pao-fed-c2.toml --out results",
 )
 register(app)
-screen, errors = Console(), Console(stderr=True)
+plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
+screen, errors = Console(**plain), Console(stderr=True, **plain)
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
@@ -47,8 +49,14 @@ def run(
     Example: archipel run examples/flagship/pao-fed-c2.toml --seeds 4 --out results
     """
     from archipel.federation import Federation
+    from archipel.results import ready
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    if record:
+        if record.is_dir():
+            raise BadInput("--record", str(record), "a file, such as schedule.npz")
+        ready(record.parent, "--record")
+    ready(out)
     result = played(described, seeds, federation.stem)
     result.save(out)
     if record:
@@ -70,10 +78,13 @@ def compare(
     """
     from archipel.federation import Federation
     from archipel.report import write_comparison
+    from archipel.results import ready
 
     changes = {"rounds": rounds} if rounds else {}
-    described = {path.stem: Federation.load(path, **changes) for path in federations}
+    described = {name: Federation.load(path, **changes) for name, path in names_of(federations).items()}
     results: dict[str, Any] = {}
+    for folder in (out, *(out / name for name in described)):
+        ready(folder)
     for name, one in described.items():
         results[name] = played(one, seeds, name)
         results[name].save(out / name)
@@ -92,22 +103,30 @@ def reproduce(
 ) -> None:
     """Draw a figure of a paper again, and check the claims that the paper makes about it.
 
+    Writes the picture and its numbers, PAPER-FIGURE.png and PAPER-FIGURE.json, and metrics.json: the latest figure's.
+
     Example: archipel reproduce pao-fed/3a --quick --out figures
     """
     from archipel.figures.book import BOOK, reproduce, save
+    from archipel.results import ready
 
     if figure not in BOOK:
         raise BadInput("figure", figure, did_you_mean(figure, BOOK))
-    with progress_bar(figure) as update:
-        drawn = reproduce(figure, quick, update)
+    ready(out)
+    try:
+        with progress_bar(figure) as update:
+            drawn = reproduce(figure, quick, update)
+    except KeyboardInterrupt:
+        errors.print("Stopped. A figure needs all of its runs: nothing was written.")
+        raise typer.Exit(130) from None
     folder = save(drawn, out)
     claims = Table("claim", "holds", "measured", title=f"{figure}: {drawn.title}")
     for claim in drawn.claims:
-        claims.add_row(claim.claim, "[green]yes[/]" if claim.holds else "[red]no[/]", claim.measured)
+        claims.add_row(claim.claim, Text("yes", "green") if claim.holds else Text("no", "red"), claim.measured)
     screen.print(claims)
     if drawn.note:
         screen.print(drawn.note, highlight=False)
-    screen.print(f"Written to {folder}", highlight=False)
+    screen.print(f"Written to {folder}", highlight=False, soft_wrap=True)
 
 
 @app.command("list")
@@ -188,6 +207,20 @@ def first_line(thing: Any) -> str:
     return (thing.__doc__ or "").strip().split("\n")[0]
 
 
+def names_of(paths: list[Path]) -> dict[str, Path]:
+    """A name for each file: its own; where others are called the same, with its folder; at last, with a number."""
+    stems = [path.stem for path in paths]
+    names: dict[str, Path] = {}
+    for path in paths:
+        wanted = path.stem if stems.count(path.stem) == 1 else f"{path.resolve().parent.name}-{path.stem}"
+        name, number = wanted, 1
+        while name in names:
+            number += 1
+            name = f"{wanted}-{number}"
+        names[name] = path
+    return names
+
+
 def played(described: Any, seeds: int, name: str) -> Any:
     """Run a federation with a progress bar."""
     with progress_bar(name) as update:
@@ -199,7 +232,8 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int, str], None]]:
     """A bar on a terminal; silence elsewhere."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[what]}"), TimeRemainingColumn())
+    texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[what]}")]
+    columns = (texts[0], BarColumn(), texts[1], TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task(name, total=None, what="")
 
@@ -223,7 +257,7 @@ def show(results: dict[str, Any]) -> None:
 
 def finish(report: Path, interrupted: bool) -> None:
     """Say where the report is; a run that was stopped says so in its status too."""
-    screen.print(f"Report: {report}", highlight=False)
+    screen.print(f"Report: {report}", highlight=False, soft_wrap=True)
     if interrupted:
         errors.print("Stopped. What was done so far is written.")
         raise typer.Exit(130)
@@ -248,11 +282,21 @@ def main() -> None:
     try:
         app()
     except (BadInput, Missing) as problem:
-        errors.print(str(problem), style="bold", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(2)
+        end(str(problem), 2)
     except Diverged as problem:
-        errors.print(str(problem), style="bold", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(1)
+        end(str(problem), 1)
+    except MemoryError as problem:
+        said = f" ({problem})" if str(problem) else ""
+        end(f"This does not fit in memory{said}: fewer clients, features or samples would.", 2)
+    except OSError as problem:  # a file or a folder, most often
+        where = f"{problem.filename}: " if problem.filename else ""
+        end(f"{where}{problem.strerror or problem}.", 2)
     except KeyboardInterrupt:
         errors.print("Stopped.")
         sys.exit(130)
+
+
+def end(sentence: str, status: int) -> NoReturn:
+    """End with one sentence."""
+    errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
+    sys.exit(status)

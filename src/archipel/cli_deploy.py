@@ -6,7 +6,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-screen, errors = Console(), Console(stderr=True)
+plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
+screen, errors = Console(**plain), Console(stderr=True, **plain)
+LONGEST = 36_500  # days that a certificate may be good
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
@@ -42,8 +44,10 @@ def up(
     from archipel.deploy.up import Fleet
     from archipel.deploy.watch import Watch
     from archipel.federation import Federation
+    from archipel.results import ready
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    ready(out)
     pace = {"pace": "replay"} if replay else {}
     fleet = Fleet(federation, described, out, chaos is not None, **pace)
     harm = None if chaos is None else Chaos(chaos)
@@ -87,7 +91,7 @@ def node(
 def make_keys(
     federation: Description,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for them, instead of the description's.")] = None,
-    days: Annotated[int, typer.Option(min=1, help="How long certificates are good.")] = 365,
+    days: Annotated[int, typer.Option(min=1, max=LONGEST, help="How long certificates are good.")] = 365,
 ) -> None:
     """Make an authority for a federation and a certificate for each of its nodes; what is there stays.
 
@@ -98,6 +102,7 @@ def make_keys(
     from archipel.deploy import keys
     from archipel.deploy.roster import roster_of
     from archipel.federation import Federation
+    from archipel.results import ready
 
     described = Federation.load(federation)
     folder = out or federation.parent / described.deploy.keys
@@ -110,8 +115,11 @@ def make_keys(
     }
     for member in roster.members:
         roster.calls(member.name, described.deploy.addresses)  # refuses edges without an address
+    ready(folder, "--out" if out else "deploy.keys")
     made = keys.make(folder, hosts, days)
-    screen.print(f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False)
+    screen.print(
+        f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False, soft_wrap=True
+    )
 
 
 def host_of(address: str) -> str:
@@ -131,7 +139,7 @@ def show(name: str, result: Any, out: Path) -> None:
     grid.add_row("bytes on the wire", f"{result.wire['bytes']:,}")
     grid.add_row("true saving", f"{100 * result.wire['saving']:.1f} %")
     screen.print(grid)
-    screen.print(f"Report: {out / 'report.html'}", highlight=False)
+    screen.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
     if result.interrupted:
         errors.print("Stopped. What was done so far is written; run it again to go on.")
         raise typer.Exit(130)
@@ -139,5 +147,5 @@ def show(name: str, result: Any, out: Path) -> None:
 
 def stop(sentence: str) -> NoReturn:
     """End with one sentence."""
-    errors.print(sentence, style="bold", highlight=False, markup=False, soft_wrap=True)
+    errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
     raise typer.Exit(1)

@@ -10,7 +10,8 @@ from rich.table import Table
 
 LISTED = 100  # clients that get a row each; more are put together where their numbers are the same
 WIDE = 110  # columns that the table needs, also where nobody looks (in a pipe)
-screen = Console()
+plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of clients may look like either
+screen = Console(**plain)
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -34,15 +35,15 @@ def privacy(federation: Description, as_json: Json = False) -> None:
     described = Federation.load(federation)
     stage = described.stage()
     if stage.plan.purse is None:
-        screen.print("No [privacy] table: nothing is protected, nothing is counted.", markup=False)
+        screen.print("No [privacy] table: nothing is protected, nothing is counted.")
         return
     outlook = forecast(stage)
     if as_json:
         print(json.dumps(outlook, indent=1))
         return
     for line in preamble(outlook, described.rounds):
-        screen.print(line, highlight=False, markup=False, soft_wrap=True)
-    Console(width=max(screen.width, WIDE)).print(table_of(outlook))
+        screen.print(line, highlight=False, soft_wrap=True)
+    Console(width=max(screen.width, WIDE), **plain).print(table_of(outlook))
 
 
 def audit(
@@ -89,7 +90,7 @@ def show(verdicts: list[Any], rounds: int) -> None:
             said.get((v.refuted, v.guarantee), "nothing found against it"),
             v.test,
         )
-    Console(width=max(screen.width, WIDE)).print(grid)
+    Console(width=max(screen.width, WIDE), **plain).print(grid)
 
 
 def forecast(stage: Any) -> dict[str, Any]:

@@ -60,6 +60,13 @@ def test_a_figure_is_written_as_picture_and_json(tmp_path):
     assert metrics["numbers"] == {"lost": {"step": 0.5, "final_db": None}}
 
 
+def test_figures_in_one_folder_keep_their_numbers(tmp_path):
+    for name in ("paper/1", "paper/2"):
+        save(Figure(name, "a title", {"a": ([0.0], [1.0])}, [], "x", "y"), tmp_path)
+    for file, name in (("paper-1", "paper/1"), ("paper-2", "paper/2"), ("metrics", "paper/2")):
+        assert json.loads((tmp_path / f"{file}.json").read_text())["figure"] == name
+
+
 def test_a_data_set_that_is_not_here_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("ARCHIPEL_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

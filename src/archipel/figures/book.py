@@ -69,12 +69,14 @@ def reproduce(name: str, quick: bool = False, progress: Progress | None = None) 
 
 
 def save(figure: Figure, folder: str | Path) -> Path:
-    """Write the picture and metrics.json."""
+    """Write the picture, its numbers under the same name, and metrics.json: the numbers of the latest figure."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    draw(figure, folder / f"{figure.name.replace('/', '-')}.png")
+    name = figure.name.replace("/", "-")
+    draw(figure, folder / f"{name}.png")
     text = json.dumps(figure.metrics(), indent=1, allow_nan=False)
-    (folder / "metrics.json").write_text(text + "\n", encoding="utf-8")
+    for file in (f"{name}.json", "metrics.json"):
+        (folder / file).write_text(text + "\n", encoding="utf-8")
     return folder
 
 
