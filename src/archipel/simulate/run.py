@@ -7,6 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+import numpy as np
+
+from archipel.errors import Diverged
 from archipel.node import weight_of
 from archipel.privacy.purse import MANY
 from archipel.results import Result, Row
@@ -17,10 +20,10 @@ Progress = Callable[[int, int, str], None]  # rounds done, rounds in all (over a
 
 
 class Recorder:
-    """One seed's run and what was measured of it."""
+    """One seed's run and what was measured of it. A `strict` one ends where a model is not finite any more."""
 
-    def __init__(self, federation: Any, seed: int, side_by_side: bool):
-        self.federation, self.seed, self.side_by_side = federation, seed, side_by_side
+    def __init__(self, federation: Any, seed: int, side_by_side: bool, strict: bool = True):
+        self.federation, self.seed, self.side_by_side, self.strict = federation, seed, side_by_side, strict
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
         self.graph: Any = None
@@ -53,6 +56,8 @@ class Recorder:
     def measure(self, stage: Stage, engine: Engine) -> None:
         """Scores of the models, and what was sent so far."""
         self.models = self.federation.algorithm.models(stage.plan.tables)
+        if self.strict and not all(map(finite, self.models.values())):
+            raise Diverged(f"By round {self.done} a model is NaN or infinite (seed {self.seed}). {self.advice()}")
         scores = stage.task.score(self.models, self.done)
         if stage.plan.measure:
             scores = scores | stage.plan.measure(stage.plan.tables, self.done)
@@ -75,14 +80,28 @@ class Recorder:
             self.add(metric, value)
         self.add("updates", engine.updates)
 
+    def advice(self) -> str:
+        """What to change, in the words of the algorithm."""
+        for key, change in (("step", "smaller"), ("penalty", "larger")):
+            if hasattr(self.federation.algorithm, key):
+                return f"A {change} algorithm.{key}, or data in smaller units, may help."
+        return "Data in smaller units may help."
+
     def add(self, metric: str, value: float) -> None:
         self.rows.append((self.seed, self.done, metric, float(value), ""))
+
+
+def finite(model: Any) -> bool:
+    """Whether all numbers are finite. A sum says so without a copy; where it overflows, look at each."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.sum(model)) or np.isfinite(model).all())
 
 
 def run(
     federation: Any, seeds: int = 1, progress: Progress | None = None, theory: dict[str, float] | None = None
 ) -> Result:
-    """Every seed once; several go side by side on the cores."""
+    """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges."""
+    strict = theory is None
     beside = getattr(federation.algorithm, "beside", None) if theory is None else None
     theory = federation.check() if theory is None else theory
     stop, lock = threading.Event(), threading.Lock()
@@ -94,7 +113,7 @@ def run(
             if progress:
                 progress(done[0], total, what)
 
-    recorders = [Recorder(federation, federation.seed + i, seeds > 1) for i in range(seeds)]
+    recorders = [Recorder(federation, federation.seed + i, seeds > 1, strict) for i in range(seeds)]
     interrupted = False
     workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:
