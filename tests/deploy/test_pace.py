@@ -113,12 +113,40 @@ def type_of_said(player):
 class Ticking:
     """A clock of which every look takes a hundredth of a second, on slow machines too."""
 
-    def __init__(self):
-        self.now, self.monotonic = 1e9, time.monotonic
+    def __init__(self, tick=0.01):
+        self.now, self.tick, self.offset = 0.0, tick, 1e9
+
+    def monotonic(self):
+        self.now += self.tick
+        return self.now
 
     def time(self):
-        self.now += 0.01
-        return self.now
+        return self.now + self.offset
+
+
+@pytest.mark.parametrize("by", [-3600.0, 86_400.0], ids=["an hour back", "a day ahead"])
+def test_a_system_clock_that_is_set_moves_no_round(by, monkeypatch, caplog):
+    ticking = Ticking(0.0)
+    monkeypatch.setattr(pace, "time", ticking)
+    server, client = Clock(10.0, 0.0, True), Clock(10.0, 0.0, False)
+    ticking.now = 25.0
+    client.answered(2)
+    ticking.offset += by
+    for clock in (server, client):
+        assert clock.begin(2) == 2 and clock.begin(3) is None
+        assert 0 < clock.wakes(2, 0.0) - ticking.now <= 10.0
+        clock.wakes(2, 0.0)
+    assert caplog.text.count(f"the system's clock was moved by {by:+.0f} seconds") == 2, "once each"
+
+
+def test_a_start_that_is_given_holds_after_a_restart():
+    """`archipel up` gives another one when it goes on after an interruption."""
+    clock = Clock(10.0, time.time() - 25.0, False)
+    clock.restore({"start": 1.0})
+    assert clock.begin(0) == 2
+    clock = Clock(10.0, 0.0, True)
+    clock.restore({"start": time.time() - 25.0})
+    assert clock.begin(0) == 2
 
 
 def test_by_the_clock_a_client_learns_alone_while_the_server_is_away(monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,11 @@ from harness import simulated
 from test_replay import SMALL, TABLE
 
 from archipel.algorithms.pldp_fl import PldpFl
+from archipel.deploy.roster import roster_of
 from archipel.deploy.store import Halted
+from archipel.deploy.trace import write_status
+from archipel.deploy.up import Fleet
+from archipel.deployment import Deployment
 from archipel.federation import Federation
 from archipel.problems.deep import Deep
 
@@ -53,6 +58,25 @@ def test_a_run_that_is_asked_for_more_rounds_is_not_the_finished_one(tmp_path):
     deployed(federation, tmp_path, pace="replay")
     with pytest.raises(Halted, match="the state of this federation, not of another one"):
         deployed(federation.with_(rounds=6), tmp_path, pace="replay")
+
+
+@pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl"])
+def test_by_the_clock_an_interrupted_run_goes_on_where_it_was(name, tmp_path):
+    """However long ago it was interrupted, and whatever start it had then."""
+    path = tmp_path / "federation.toml"
+    path.write_text(SMALL[name].to_toml())
+    federation = Federation.load(path).with_(deploy=Deployment(pace="clock", period=100.0))
+    fresh = Fleet(path, federation, tmp_path / "out").deploy.get("start", 0.0)
+    assert fresh == 0.0 if name == "pao-fed-c2" else 0 < fresh - time.time() < 60
+    for member in roster_of(federation.stage()).members:
+        (tmp_path / "out" / "nodes" / member.name).mkdir()
+        write_status(tmp_path / "out" / "nodes" / member.name, {"round": 4, "done": False})
+    for given in ({}, {"start": 1e9}):
+        again = Fleet(path, federation, tmp_path / "out", **given)
+        begins = again.deploy["start"] + 4 * 100.0
+        assert 0 < begins - time.time() < 60
+        for member in again.roster.members:
+            write_status(again.nodes / member.name, {"round": 4, "done": False})
 
 
 def test_a_fleet_that_cannot_go_on_says_why(tmp_path):

@@ -9,10 +9,18 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from archipel.deploy.post import LOG
 from archipel.errors import BadInput
 
 TOLD, HERE, REPORTS = "told", "here", "reports"
 FOREVER = float("inf")
+JUMP = 2.0  # seconds by which the system's clock moves at once when somebody sets it
+
+
+def steady() -> float:
+    """Seconds that nobody can set; those that the machine slept count too, where the system has such a clock."""
+    asleep_too = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if asleep_too is None else time.clock_gettime(asleep_too)
 
 
 class Replay:
@@ -83,7 +91,7 @@ class Clock(Replay):
     """A round lasts `period` seconds, whoever is there: for learning online.
 
     Without a `start` in the description, a server starts its clock when it is first started, and clients set theirs by
-    its answers.
+    its answers. The system's clock is looked at once in a life: it may be set while rounds go by.
     """
 
     replay = False
@@ -92,13 +100,20 @@ class Clock(Replay):
 
     def __init__(self, period: float, start: float, leads: bool):
         self.period = period
-        self.start = start or (time.time() if leads else 0.0)
-        self.given = bool(start) or leads
+        self.ahead = time.time() - steady()
+        self.moved = 0.0  # by how much the system's clock was set since
+        self.fixed = bool(start)
+        self.start = start or (self.now() if leads else 0.0)
+        self.given = self.fixed or leads
+
+    def now(self) -> float:
+        """Seconds since 1970, by the system's clock as it was when this node started."""
+        return steady() + self.ahead
 
     def begin(self, n: int) -> int | None:
         if not self.start:
             return n
-        now = math.floor((time.time() - self.start) / self.period)
+        now = math.floor((self.now() - self.start) / self.period)
         return max(n, now) if now >= n else None
 
     def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
@@ -109,22 +124,31 @@ class Clock(Replay):
 
     def left(self, n: int) -> float:
         """Seconds until round n ends; without a clock yet, as long as it takes."""
-        return self.start + (n + 1) * self.period - time.time() if self.start else FOREVER
+        return self.start + (n + 1) * self.period - self.now() if self.start else FOREVER
+
+    def notice_jump(self) -> None:
+        """Say it when the system's clock was set."""
+        moved = time.time() - self.now()
+        if abs(moved - self.moved) > JUMP:
+            self.moved = moved
+            LOG.warning("the system's clock was moved by %+.0f seconds: rounds go on as before, until a restart", moved)
 
     def wakes(self, n: int, since: float) -> float:
+        self.notice_jump()
         left = self.left(n)
         steps = [left, left - 0.75 * self.period, left - self.period]
         return time.monotonic() + min([step for step in steps if step > 0], default=0.0)
 
     def answered(self, n: int) -> None:
         if not self.given:
-            self.start = time.time() - n * self.period
+            self.start = self.now() - n * self.period
 
     def state(self) -> dict[str, Any]:
         return {"start": self.start}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.start = state["start"]
+        if not self.fixed:
+            self.start = state["start"]
 
 
 def pace_of(deploy: Any, name: str, leaders: list[str]) -> Replay:

@@ -44,7 +44,7 @@ class Fleet:
         self.keys = self.folder / "keys"
         hosts = {member.name: ["127.0.0.1"] if member.name in self.ports else [] for member in self.roster.members}
         keys.make(self.keys, hosts)
-        self.deploy = {"keys": str(self.keys), "addresses": {}, **self.together(), **self.clock(deploy), **deploy}
+        self.deploy = {"keys": str(self.keys), "addresses": {}, **self.together(), **deploy, **self.clock(deploy)}
         self.proxies: dict[tuple[str, str], Proxy] = {}
         addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
         self.orders = {member.name: self.order(member.name, addresses, proxied) for member in self.roster.members}
@@ -89,11 +89,15 @@ class Fleet:
         return {"durable": False, "patience": patience}
 
     def clock(self, deploy: dict[str, Any]) -> dict[str, Any]:
-        """Nodes that follow the clock without one server need the moment of the first round."""
+        """Nodes that follow the clock without one server need the moment of the first round.
+
+        After an interruption all go on in the round in which they were: no rounds went by while nobody ran.
+        """
         given = vars(self.federation.deploy) | deploy
-        if given["pace"] != "clock" or given["start"] or len(self.roster.leaders()) == 1:
+        reached = max(status.get("round", 0) for status in self.statuses().values())
+        if given["pace"] != "clock" or not (reached or (not given["start"] and len(self.roster.leaders()) > 1)):
             return {}
-        return {"start": time.time() + HEAD_START}
+        return {"start": time.time() + HEAD_START - reached * given["period"]}
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
