@@ -106,6 +106,15 @@ def test_how_far_a_region_reaches(region):
     assert found == pytest.approx(away.max(), rel=0.02) and found >= away.max() - 1e-12
 
 
+def test_a_box_away_from_zero_is_left_at_its_own_pace():
+    """From the corner nearest to zero, as far as step and slopes say: start - step sums, projected."""
+    algorithm = DualAveraging(region="box", low=10.0, high=11.0)
+    stage, models = played(Federation(replace(SMALL, loss="linear"), algorithm, Digraph("complete"), rounds=20))
+    slopes = stage.task.oracle.past(0, 20)[0].mean(1).cumsum(0)
+    step = stage.plan.settings.width / stage.plan.settings.length / np.sqrt(np.arange(2, 21))
+    np.testing.assert_allclose(models[1:, 0], np.clip(10.0 - step[:, None] * slopes[:-1], 10.0, 11.0), atol=1e-12)
+
+
 def test_weights_add_up_whoever_is_away_or_opts_out():
     graph = Digraph(phases=6, fade=0.2, opt_out=0.3, window=6, mean_degree=3.0)
     stage, models = played(Federation(SMALL, DualAveraging(), graph, Environment(availability=0.6), rounds=60))

@@ -264,6 +264,16 @@ def test_refusals_name_what_is_wrong():
         mirror.noisy_length(1.0, 1.0, 3, "uniform", MAPS["ball"])
 
 
+def test_exponentiated_gradient_where_a_component_is_gone():
+    """A zero stays zero, however good its slope; the others are what they would be without it."""
+    x, slopes = np.array([0.0, 1e-300, 0.5]), np.array([-1e6, -1e4, 3.0])
+    for step in (0.01, 1.0, 1e18):
+        out = np.empty(3)
+        mirror.exponentiated(out, x, slopes, step)
+        logs = np.log(x[1:]) - step * slopes[1:]
+        np.testing.assert_allclose(out, [0.0, *np.exp(logs - logs.max())], rtol=1e-9)
+
+
 VERBS = [verb for verb in FAST if verb.__module__ in ("archipel.regions", "archipel.algorithms.mirror")]
 
 
@@ -273,7 +283,7 @@ VERBS = [verb for verb in FAST if verb.__module__ in ("archipel.regions", "archi
 def test_verbs_and_their_loops_agree(verb, seed):
     """The NumPy form that devices run and the loop that is compiled, on the same input."""
     x, y = points(seed, 2)
-    if verb.__name__ in ("normalise", "relative_entropy"):
+    if verb.__name__ in ("normalise", "relative_entropy", "exponentiated"):
         x, y = np.abs(x) + 1e-9, np.abs(y) + 1e-9
     rest = {
         "into_ball": (1.5,),

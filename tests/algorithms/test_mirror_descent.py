@@ -22,6 +22,7 @@ from archipel.algorithms.mirror_meters import Record, minima_of, projected, wind
 from archipel.algorithms.mirror_published import PublishedMirrorDescent
 from archipel.auditing import examine
 from archipel.draws import key_of
+from archipel.environment import Delay, Failure
 from archipel.errors import BadInput
 from archipel.node import Moment
 from archipel.privacy.policy import Privacy
@@ -133,6 +134,31 @@ def test_weights_add_up_whoever_is_away_or_opts_out():
     assert weight.sum() == pytest.approx(5) and (weight > 0).all() and np.isfinite(models).all()
 
 
+@pytest.mark.parametrize("kind", [MirrorDescent, DualAveraging])
+@pytest.mark.parametrize("limit", [0, 6])
+def test_no_weight_is_lost_where_messages_are_late_and_receivers_away(kind, limit):
+    """What will not count stays with its sender; what comes while one is away waits. So it costs little."""
+    rough = Environment(availability=0.8, delay=Delay(delta=0.1, limit=4))
+    late, calm = (
+        Federation(replace(SMALL, clients=8), kind(limit=limit), Digraph("complete"), weather, rounds=400)
+        for weather in (rough, Environment())
+    )
+    weight = played(late)[0].plan.tables["peer"].weight
+    assert weight.sum() == pytest.approx(8) if limit == 0 else 6.5 < weight.sum() <= 8
+    lost = [each.with_(every=400, engine="plain").run().final("regret.dynamic") for each in (late, calm)]
+    assert lost[0] < 2 * lost[1] + 1
+
+
+def test_entropy_stays_a_number_whatever_the_step():
+    """A component that has become zero does not decide how far the others are scaled."""
+    algorithm = MirrorDescent(region="simplex", map="entropy", step=1.0)
+    privacy = replace(LAPLACE, epsilon=0.001)
+    for problem in (replace(SMALL, loss="linear", space="simplex"), replace(SMALL, space="simplex")):
+        _, models = played(Federation(problem, algorithm, Digraph("complete"), privacy=privacy, rounds=300))
+        np.testing.assert_allclose(models.sum(-1), 1, atol=1e-9)
+        assert (models >= 0).all()
+
+
 @pytest.mark.parametrize("region", [ball(4), box(-np.ones(4), np.full(4, 0.3)), simplex(4, 2.0, 0.1), anywhere(4)])
 def test_many_projections_are_one_by_one(region):
     points, out = np.random.default_rng(1).normal(size=(50, 4)) * 2, np.empty(4)
@@ -177,6 +203,7 @@ def test_regret_of_logistic_losses_with_a_ridge():
 def test_budgets_that_come_in_turn_are_the_benchmarks_of_4_6():
     """Against the windows of `theory.regret`: K = 1 keeps to the poorest round, K = 3 to the mean."""
     budgets, weights, rounds = np.array([0.3, -0.1, 0.1]), np.array([1.0, 0.5, 0.0]), 12
+    assert window_budget(budgets, 10**18) == pytest.approx(0.1)
     for length in (1, 2, 3, 4):
         slopes = np.tile(weights, (rounds, 1, 1))
         allowed = regret.windows(slopes, np.resize(budgets, rounds)[:, None], length)
@@ -192,6 +219,21 @@ def test_budgets_that_come_in_turn_are_the_benchmarks_of_4_6():
     assert result.final("regret.budget") == pytest.approx(expected, abs=1e-5)
     used = models @ weights - np.resize(budgets, rounds)[:, None]
     assert result.final("violation") == pytest.approx(regret.average_violation(used, [rounds])[0])
+
+
+def test_regret_is_silent_about_rounds_that_broken_clients_did_not_play():
+    failing = Environment(failure=Failure(share=0.4, start=10))
+    federation = Federation(SMALL, MirrorDescent(), Digraph("complete"), failing, rounds=40, every=20, engine="plain")
+    assert "regret.static" not in federation.run().metrics()
+
+
+def test_what_plain_mirror_descent_measures_of_a_private_cost():
+    """features @ model - budget, of every sample: as the others do, without steering by it."""
+    algorithm = MirrorDescent(constraint=Budget("sample", budget=-5.0))
+    federation = Federation(replace(SMALL, loss="linear"), algorithm, UNBALANCED, rounds=20, every=20, engine="plain")
+    result, (stage, models) = federation.run(), played(federation)
+    used = np.sum(stage.task.oracle.past(0, 20)[0] * models, -1) + 5.0
+    assert result.final("violation") == pytest.approx(used.mean())
 
 
 @pytest.mark.parametrize("kind", [SaddleMirrorDescent, LagrangianDescent])
@@ -247,6 +289,16 @@ def test_who_has_spent_its_budget_learns_nothing_more_from_its_data():
     assert not np.allclose(table(20.0, 0.3).model, table(20.0, 0.9).model)
     first, second = (table(1e-3, spread) for spread in (0.3, 0.9))  # too little noise: not even one release is covered
     assert np.array_equal(first.model, second.model) and (first.releases == 0).all() and (first.spent == 0).all()
+
+
+@pytest.mark.parametrize("enforce", [True, False])
+def test_a_private_cost_is_noised_even_where_no_bound_is_enforced(enforce):
+    privacy = Privacy(mechanism="laplace", epsilon=1.0, clip=1.0, enforce=enforce)
+    algorithm = SaddleMirrorDescent(constraint=Budget("sample", budget=0.1))
+    stage, _ = played(Federation(replace(SMALL, loss="linear"), algorithm, UNBALANCED, privacy=privacy, rounds=1))
+    noise = stage.plan.tables["peer"].slope - stage.task.oracle.past(0, 1)[0][0]
+    assert np.abs(noise).mean() > 1  # of scale 6
+    assert any("cost is clipped" in held.what for held in stage.plan.purse.terms.assumptions)
 
 
 def test_a_private_cost_never_reaches_multiplier_or_model_without_noise():
@@ -305,6 +357,7 @@ def test_the_audit_finds_no_more_than_the_ledger_says(name, mechanism, unit):
         (LagrangianDescent(constraint=Budget("energy", 1.0, -0.1)), UNBALANCED, None, "no point of the region"),
         (LagrangianDescent(constraint=Budget("energy", (1.0, 1.0), 0.1)), UNBALANCED, None, "constraint.cost"),
         (LagrangianDescent(constraint=Budget("fuel")), UNBALANCED, None, "constraint.kind"),
+        (SaddleMirrorDescent(region="anywhere", step=0.1), UNBALANCED, None, "a bounded one"),
         (PublishedMirrorDescent(algorithm=4), UNBALANCED, None, "chapter 2"),
         (PublishedMirrorDescent(start="printed"), UNBALANCED, None, "algorithm.start"),
         (PublishedMirrorDescent(), UNBALANCED, LAPLACE, "privacy"),

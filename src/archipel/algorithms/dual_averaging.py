@@ -45,10 +45,10 @@ FEW = 50  # clients for whom a bound is computed
 
 @exact
 def point(me: Any, settings: Any, moment: Any) -> None:
-    """The model of the next round, from the sum of gradients."""
+    """The model of the next round, from the sum of gradients. R is least at the start, the point nearest to zero."""
     step = step_of(settings, moment.round + 1) / me.weight[0]
     for j in range(me.model.shape[0]):
-        me.gradient[j] = -step * me.moved[j]
+        me.gradient[j] = min(max(0.0, settings.low[j]), settings.high[j]) - step * me.moved[j]
     from_dual(me.model, me.gradient, settings)
 
 

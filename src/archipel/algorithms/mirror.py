@@ -83,17 +83,23 @@ def entropy(region: Region) -> MapSettings:
 
 
 def exponentiated(out: Any, x: Any, gradient: Any, step: Any) -> None:
-    """x exp(-step gradient), but for a common factor that keeps it from overflowing."""
-    out[:] = x * np.exp(-step * (gradient - gradient.min()))
+    """x exp(-step gradient), but for a common factor: the largest is one. What is zero stays zero."""
+    least = gradient[x > 0].min()
+    out[:] = x * np.exp(-step * np.maximum(gradient - least, 0.0))
+    out /= out.max()
 
 
 @exact
 def exponentiated_exactly(out: Any, x: Any, gradient: Any, step: Any) -> None:
-    least = gradient[0]
+    least, most = math.inf, 0.0
     for j in range(gradient.shape[0]):
-        least = min(least, gradient[j])
+        if x[j] > 0.0:
+            least = min(least, gradient[j])
     for j in range(x.shape[0]):
-        out[j] = x[j] * math.exp(-step * (gradient[j] - least))
+        out[j] = x[j] * math.exp(-step * max(gradient[j] - least, 0.0))
+        most = max(most, out[j])
+    for j in range(x.shape[0]):
+        out[j] /= most
 
 
 @fast(exponentiated)

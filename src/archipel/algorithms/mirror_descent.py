@@ -30,6 +30,7 @@ from archipel.algorithms.mirror_nodes import (
 )  # fmt: skip
 from archipel.algorithms.mirror_privacy import Price, priced, typical_scale
 from archipel.errors import BadInput, did_you_mean
+from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import GAUSSIAN
 from archipel.regions import ANYWHERE, Region, anywhere, ball, box, simplex
 from archipel.theory.mirror import sound_static
@@ -99,7 +100,8 @@ class MirrorDescent:
     the whole. The step fits region, gradient and noise, and falls as 1 / sqrt(t); `gradient` is how long gradients are
     where no [privacy] table clips them. Where what is best moves, `path` and `drift` say how far: path t^drift after t
     rounds. A `step` of your own is step / t^decay. `mixing` = "plain" mixes as printed, (5.13) or chapter 2's step 11.
-    Who has spent its budget stops learning, and passes on what it hears, which costs nothing.
+    Who has spent its budget stops learning, and passes on what it hears, which costs nothing. Of a `constraint` this
+    algorithm only measures the violation.
     """
 
     topologies: ClassVar = ("digraph",)
@@ -138,19 +140,21 @@ class MirrorDescent:
     def settings(self, scene: Scene) -> tuple[Settings, Price, mirror.MapSettings]:
         """All numbers that steer it."""
         size, task, policy = scene.task.size, scene.task, scene.privacy
-        mapped, price = self.mapped(size), priced(scene)
+        mapped, price = self.mapped(size), priced(scene, further=self.supposed())
         ridge = ridge_of(scene)
         centres = task.oracle.centres if task.oracle else np.zeros((0, size))
         minima = minima_of(task.loss, ridge, centres, mapped) if len(centres) else centres
-        limits, reach, leak, slope = self.limits(mapped)
-        secret = self.constraint is not None and self.constraint.kind == "sample" and self.form != PLAIN
+        limits, reach, slope = self.limits(mapped)
+        secret = self.constraint is not None and self.constraint.kind == "sample"
         order = policy.order if policy else 2
-        spread = (3.0 if order == 1 else math.sqrt(3.0)) if secret else 1.0
+        spread = (3.0 if order == 1 else math.sqrt(3.0)) if secret and self.form != PLAIN else 1.0
         own = float(self.step or 0.0)
+        width = self.width(mapped) if own == 0 else 1.0
+        length = self.length(scene, price, mapped, slope, spread) if own == 0 else 1.0
         settings = Settings(
             *mapped,
-            self.width(mapped) if own == 0 else 1.0,
-            self.length(scene, price, mapped, slope, spread) if own == 0 else 1.0,
+            width,
+            length,
             mirror.pace_of(self.path, mapped) if self.path else 0.0,
             float(self.drift),
             own,
@@ -170,7 +174,7 @@ class MirrorDescent:
             limits.weights,
             self.constraint.budgets if self.constraint else np.zeros(1),
             reach,
-            leak,
+            slope**2 * (own or width / length),
             float(self.caution),
             int(secret),
             float(self.constraint.clip) if self.constraint else 1.0,
@@ -179,6 +183,14 @@ class MirrorDescent:
             minima,
         )
         return settings, price, mapped
+
+    def supposed(self) -> tuple[Assumption, ...]:
+        """What the ledger supposes of a constraint whose cost is in the sample."""
+        if self.form == PLAIN or self.constraint is None or self.constraint.kind != "sample":
+            return ()
+        clip, reach = self.constraint.clip, self.constraint.reach
+        text = f"a sample's cost is clipped to {clip:g} and its value to {reach:g}; both are noised with the gradient"
+        return (Assumption(text, ENFORCED),)
 
     def mapped(self, size: int) -> mirror.MapSettings:
         """The mirror map."""
@@ -199,19 +211,20 @@ class MirrorDescent:
                 raise BadInput(f"algorithm.{key}", getattr(self, key), f"one number, or {size}, one a parameter")
         return box(np.broadcast_to(self.low, size), np.broadcast_to(self.high, size))
 
-    def limits(self, mapped: mirror.MapSettings) -> tuple[constraints.Limits, float, float, float]:
-        """The constraint as data; F, which bounds it; gamma of (3.2); and the length of its gradient."""
+    def limits(self, mapped: mirror.MapSettings) -> tuple[constraints.Limits, float, float]:
+        """The constraint as data; F, which bounds it; and the length of its gradient."""
         size = len(mapped.low)
         none = constraints.none(size).limits
         if self.constraint is None:
-            return none, 1.0, 1.0, 0.0
+            return none, 1.0, 0.0
         if self.constraint.kind == "sample":
-            long = self.constraint.clip
-            return none, float(self.constraint.reach), float(long**2 * mirror.width(mapped)), float(long)
+            return none, float(self.constraint.reach), float(self.constraint.clip)
         made = self.constraint.constraint(size, float(self.constraint.budgets.mean()))
         bounds = constraints.bounds(made, mapped)
         long = bounds.gradient_max if mapped.geometry == mirror.ENTROPY else bounds.gradient_l2
-        return made.limits, max(bounds.size, 1e-12), float(long**2 * mirror.width(mapped)), float(long)
+        if self.form != PLAIN and not bounds.size < math.inf:
+            raise BadInput("algorithm.region", self.region, "a bounded one: a constraint needs a bound")
+        return made.limits, max(bounds.size, 1e-12), float(long)
 
     def width(self, mapped: mirror.MapSettings) -> float:
         """The root of how far apart models can be."""
@@ -284,8 +297,9 @@ class MirrorDescent:
         return found
 
     def bound(self, scene: Scene, settings: Settings, steps: Any) -> dict[str, float]:
-        """The bound of the static regret (2.6), where there is one."""
-        if self.form != PLAIN or settings.mixing != PUSH_SUM:
+        """The bound of the static regret (2.6), where there is one: of clipped losses, and where nobody is away."""
+        unbounded = settings.geometry == mirror.ENTROPY and settings.floor == 0  # B, from where all may have come
+        if self.form != PLAIN or settings.mixing != PUSH_SUM or unbounded:
             return {}
         rare = rarity(scene.graph.across, len(steps))
         return {"regret_bound": float(sound_static(steps, settings.width**2, settings.length, rare)[-1])}
@@ -293,8 +307,9 @@ class MirrorDescent:
     def for_size(self, size: int) -> "MirrorDescent":
         """The same for a model of another size: what is given a component becomes its mean."""
         changes: dict[str, Any] = {key: float(np.mean(getattr(self, key))) for key in ("low", "high")}
-        if self.constraint is not None:
-            changes["constraint"] = replace(self.constraint, cost=float(np.mean(self.constraint.cost)))
+        if self.constraint is not None:  # the cheapest and the dearest component stay
+            costs = np.quantile(np.atleast_1d(self.constraint.cost), np.linspace(0, 1, size))
+            changes["constraint"] = replace(self.constraint, cost=tuple(costs.tolist()))
         return replace(self, **changes)
 
 

@@ -132,9 +132,10 @@ def window_budget(budgets: Any, window: int) -> float:
 
     Budgets come in turn for ever, weights stay: only the poorest window matters.
     """
-    round_trip = np.concatenate([budgets] * (1 + -(-window // len(budgets))))
-    sums = np.cumsum(np.concatenate([[0.0], round_trip]))
-    return float(np.min(sums[window:][: len(budgets)] - sums[:-window][: len(budgets)]) / window)
+    trips, rest = divmod(window, len(budgets))
+    sums = np.cumsum(np.concatenate([[0.0], budgets, budgets]))
+    poorest = np.min(sums[rest : rest + len(budgets)] - sums[: len(budgets)])
+    return float((trips * budgets.sum() + poorest) / window)
 
 
 # --- the meter ------------------------------------------------------------------------------------------------------
@@ -177,6 +178,8 @@ class Meter:
         dear = self.scene.task.loss == LOGISTIC or self.constraint is not None
         last = rounds == self.scene.rounds
         if self.record is None or (dear and rounds < self.due and not last):
+            return {}
+        if (table.rounds != rounds).any():  # who broke down did not play what the record holds
             return {}
         self.due = DEAR * rounds
         total, lost, clients = self.record.until(rounds), float(table.lost.sum()), self.scene.task.clients

@@ -19,8 +19,8 @@ from archipel.problems.online_losses import DISTANCE, LINEAR, loss_gradient, los
 PLAIN, SADDLE, QUEUE = 0, 1, 2  # no budget; chapter 3; chapter 4
 PUSH_SUM, AS_SENT, AS_HEARD = 0, 1, 2  # push-sum; (5.13), a sender's weights sum to one; chapter 2, a receiver's do
 
-# Messages that are lost, or come late to who is away, take their weight with them: what is left of it stays a number.
-LIGHT, LOST = 1e-6, 1e-100  # the least that a step is divided by; less than this begins anew
+# Where a part of a graph hears nothing back, because others broke down, its weight drains: what is left stays a number.
+LIGHT, LOST = 1e-3, 1e-100  # the least that a step is divided by; less than this begins anew
 
 
 class Settings(NamedTuple):
@@ -51,7 +51,7 @@ class Settings(NamedTuple):
     weights: Any
     budgets: Any
     reach: Any  # F: bounds |c|
-    leak: Any  # gamma of (3.2)
+    leak: Any  # gamma of (3.2), times the first step
     caution: Any  # V = caution sqrt(t)
     secret: Any  # 1: what a component costs is in the sample: clipped, noised and paid with the gradient
     cost: Any  # clip of such a cost
@@ -178,7 +178,7 @@ def constrain(me: Any, value: Any, data: Any, scale: Any, settings: Any, moment:
         return value
     assign(me.slope, data.features)
     if settings.private == 1:
-        more = settings.spread * scale / settings.clip
+        more = settings.spread * scale / (0.5 * settings.change)  # for a bound of one
         protect(me.slope, settings.cost, more * settings.cost, settings, release_key(moment.key, 1))
         me.moved[0] = clip_target(value, settings.reach)  # scratch, before the step fills it
         disturb(me.moved[:1], settings.law, more * settings.reach, release_key(moment.key, 2))

@@ -76,8 +76,8 @@ class TwoLevels(Purse):
         }
 
 
-def priced(scene: Scene, role: str = "peer") -> Price:
-    """What a [privacy] table asks for; without one, no noise and no purse."""
+def priced(scene: Scene, role: str = "peer", further: tuple[Assumption, ...] = ()) -> Price:
+    """What a [privacy] table asks for; without one, no noise and no purse. `further` is what else a ledger supposes."""
     policy, clients, rounds = scene.privacy, scene.task.clients, scene.rounds
     if policy is None:
         free = np.full((clients, 1), np.inf)
@@ -102,6 +102,7 @@ def priced(scene: Scene, role: str = "peer") -> Price:
         Assumption(f"{norm}, which the noise is calibrated to", ENFORCED if policy.enforce else "assumed"),
         Assumption("noise is added to every gradient before it enters the model", ENFORCED),
         Assumption("every sample is used in one round", ENFORCED),
+        *further,
     )
     purse = TwoLevels(
         policy, policy.terms(*held), scene.seed, scene.task.names, planned, releases, noise.alike, role, apart

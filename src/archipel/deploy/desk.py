@@ -139,6 +139,12 @@ class Desk:
             self.stashed[said.who] -= 1
         return found
 
+    def put_back(self, turn: int, words: list[Said], due: int) -> None:
+        """Words that nobody was there to hear wait for another round."""
+        for said in words:
+            self.words[turn].append(said._replace(due=due))
+            self.stashed[said.who] += 1
+
     def refuse(self, i: int, fault: str) -> None:
         self.faults[fault] += 1
         if self.faults[fault] == 1:

@@ -283,9 +283,10 @@ class Player:
         body, late = self.act(i, turn, len(says))
         if body is not None:
             self.messages[i] += len(there)
-            for other in there:
+            counts = 0 <= late <= self.plan.late  # what does not, stays here
+            for other in there if counts else ():
                 self.kept[i] -= other.weight
-            if late > 0:
+            if late > 0 and counts:
                 names = [other.name for other in there]
                 self.delayed.append(Delayed(self.round + late, i, self.round, body, names))
         prompt = {other.name for other in there} if body is not None and late == 0 else set()
@@ -346,10 +347,17 @@ class Player:
         if self.present:
             inbox = self.heard(i, turn, said, known)
             turn.merge(self.me, inbox, self.plan.settings, self.moment(degree=degree, kept=self.kept[i]))
+        else:
+            self.desk.put_back(i, said, self.round + self.plan.late + 1)
         self.offered = -1, -1
 
     def counts(self, i: int, said: Said) -> bool:
-        """A word that is too old is dropped; so is a late one to a peer that was away when it was said."""
+        """A word that is too old is dropped; so is a late one to a peer that was away when it was said.
+
+        One that was put back, since nobody was there to hear it when it came, has been looked at before.
+        """
+        if said.due - said.said > self.plan.late:
+            return True
         if self.round - said.said > self.plan.late:
             self.too_late += 1
             return False
@@ -363,7 +371,8 @@ class Player:
         for s in said:
             other = known[s.who]
             weight = weights[s.said % len(weights)].get(other.number, 0.0)
-            edge = Edge(other.number, weight, self.round - s.said, s.said)
+            late = (self.round - s.said) % (self.plan.late + 1)  # when it came, before it was put back
+            edge = Edge(other.number, weight, late, s.said)
             try:
                 turn.hear(inbox, self.word_of(i, s.body), self.plan.settings, edge)
             except (IndexError, ValueError, ZeroDivisionError, OverflowError):

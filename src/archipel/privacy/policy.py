@@ -258,6 +258,8 @@ class Privacy:
             rho = amounts(self.rho, "privacy.rho", clients, seed)
             return laplace_scale(relative, rho)
         epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
+        if count == 1:  # pure: `purse.laplace_epsilon` needs no delta for one release
+            return relative[:, 0] / epsilon * (1 + SPARE)
         if np.ptp(relative, 1).max() > 0:  # by `purse.laplace_epsilon`: the sum of epsilons, or the zCDP total
             bare = np.array([bare_limit(budget, self.delta) for budget in epsilon.tolist()])
             summed = np.sqrt(count * (relative**2).sum(1)) / epsilon * (1 + SPARE)

@@ -200,7 +200,7 @@ def merging(turn: Turn, parallel: bool) -> Callable[..., Any]:
         for k in range(nodes):
             if there[k]:
                 for e in range(starts[k], starts[k + 1]):
-                    if lates[senders[e]] != SILENT:
+                    if 0 <= lates[senders[e]] < slots:  # what will not count stays with its sender
                         kept[senders[e]] -= weights[e]
         counts = np.zeros(nodes, np.int64)
         for k in prange(nodes):
@@ -217,7 +217,7 @@ def merging(turn: Turn, parallel: bool) -> Callable[..., Any]:
             if there[k]:
                 now = Moment(k, n, key_of(seed, k + offset, n), -1, starts[k + 1] - starts[k], True, kept[k])
                 merge(row(lent(table), k), box, settings, now)
-            clear(box)
+                clear(box)  # what is late, and finds nobody, waits until this inbox has its turn again
         return counts.sum()
 
     return build(run, parallel)

@@ -113,7 +113,7 @@ class PlainEngine:
             if moment.present:
                 with at(n, turn.receiver, k):
                     turn.merge(row(plan.tables[turn.receiver], k), box, plan.settings, moment)
-            clear(box)
+                clear(box)  # what is late, and finds nobody, waits until this inbox has its turn again
 
     def deliver(self, i: int, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> Any:
         """Carry every message into the inbox of the round it arrives in; returns what each sender keeps."""
@@ -129,8 +129,8 @@ class PlainEngine:
                     continue
                 word, late = said[sender]
                 self.messages[i] += 1
-                kept[sender] -= weight
-                if 0 <= late < slots:
+                if 0 <= late < slots:  # what will not count stays with its sender
+                    kept[sender] -= weight
                     with at(n, turn.receiver, k):
                         box = row(row(self.inboxes[i], (n + late) % slots), k)
                         turn.hear(box, word, self.stage.plan.settings, Edge(sender, weight, late, n))

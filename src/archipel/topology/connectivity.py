@@ -84,7 +84,7 @@ def window_that_fails(phases: Sequence[Links], window: int) -> tuple[int, int, i
     period = len(phases)
     different = period // gcd(period, window) if window < period else 1
     for t in range(different):
-        together = {(t * window + k) % period for k in range(window)}
+        together = {(t * window + k) % period for k in range(min(window, period))}
         pair = unreached(union([phases[p] for p in sorted(together)]))
         if pair:
             return t * window, *pair

@@ -27,7 +27,8 @@ class Digraph:
     are equal; a client without rows in a phase keeps everything.
 
     `fade` is the chance of each link, and `opt_out` that of each client, to be away in a phase: its weight is
-    kept. The links of `window` rounds (B of assumption 5) together must let everyone reach everyone.
+    kept, and a random graph is one for all phases then. The links of `window` rounds (B of assumption 5) together
+    must let everyone reach everyone.
     """
 
     shape: str = "random"
