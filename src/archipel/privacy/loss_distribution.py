@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.errors import Missing
 from archipel.privacy.releases import Gaussian, Laplace, Sampled, rho_of
 
 POINTS = 8_000  # grid points per epsilon that is printed
@@ -21,7 +22,13 @@ SAFETY = 1e-9  # against rounding in the Fourier transforms
 
 def composed(history: Any, interval: float) -> Any:
     """The loss distribution of a whole history, on a grid of this interval."""
-    from dp_accounting.pld import privacy_loss_distribution as plds
+    try:
+        from dp_accounting.pld import privacy_loss_distribution as plds
+    except ImportError as problem:
+        sentence = (
+            "this budget is counted by dp-accounting: pip install dp-accounting, or ask for Gaussian noise"
+        )
+        raise Missing(sentence) from problem
 
     total = plds.identity(interval)
     mu = history.mu()
