@@ -99,7 +99,12 @@ def test_local_epochs_are_descent_in_that_order():
 
 @pytest.mark.parametrize(
     "change, key",
-    [({"step": 0.0}, "algorithm.step"), ({"epochs": 0}, "algorithm.epochs"), ({"tau": 2.0}, "algorithm.tau")],
+    [
+        ({"step": 0.0}, "algorithm.step"),
+        ({"step": np.inf}, "algorithm.step"),
+        ({"epochs": 0}, "algorithm.epochs"),
+        ({"tau": 2.0}, "algorithm.tau"),
+    ],
 )
 def test_bad_numbers_are_sentences(change, key):
     with pytest.raises(BadInput) as caught:

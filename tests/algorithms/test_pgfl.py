@@ -19,6 +19,7 @@ from archipel.theory import pgfl as theory
 from archipel.topology import Servers, Star
 
 SMALL = Related(clients=20, size=4, samples=(2, 6), spread=0.3, noise=0.2, test=20)
+NOT_FINITE = (np.nan, np.inf)
 GRAPH = Servers(servers=5, mean_degree=2.4, clusters=3)
 
 
@@ -340,6 +341,8 @@ def test_theorem_2_is_counted_beside_a_run():
         ({"decay": 0.0}, "algorithm.decay"),
         ({"start": "here"}, "algorithm.start"),
         ({"regularisation": -0.1}, "algorithm.regularisation"),
+        *(({key: v}, f"algorithm.{key}") for key in ("penalty", "edge_penalty", "regularisation") for v in NOT_FINITE),
+        ({"curvature": np.nan}, "algorithm.curvature"),
     ],
 )
 def test_bad_numbers_are_sentences(change, key):

@@ -148,7 +148,7 @@ class FedAvg:
 
     def check(self, scene: Scene) -> dict[str, float]:
         """Refuse what makes no sense before anything runs."""
-        if not self.step > 0:
+        if not 0 < self.step < np.inf:
             raise BadInput("algorithm.step", self.step, "a positive number")
         if self.batch < 0:
             raise BadInput("algorithm.batch", self.batch, "how many samples a step takes, 0 for all of a client's")

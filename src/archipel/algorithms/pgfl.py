@@ -78,10 +78,10 @@ class Pgfl:
         """Refuse numbers that make no sense; the taus of all rounds."""
         if self.form not in FORMS:
             raise BadInput("algorithm.form", self.form, "one of " + ", ".join(FORMS))
-        if not self.penalty > 0:
+        if not 0 < self.penalty < np.inf:
             raise BadInput("algorithm.penalty", self.penalty, "a positive number")
-        for name in ("edge_penalty", "regularisation"):
-            if (getattr(self, name) or 0.0) < 0:
+        for name in ("edge_penalty", "regularisation", "curvature"):
+            if not 0 <= (getattr(self, name) or 0.0) < np.inf:
                 raise BadInput(f"algorithm.{name}", getattr(self, name), "a number of 0 or more")
         if self.some < 0:
             raise BadInput("algorithm.some", self.some, "how many clients a server asks each round, 0 for all")

@@ -102,13 +102,15 @@ class Related:
                 raise BadInput(f"problem.{name}", getattr(self, name), "at least 1")
         if len(self.samples) != 2 or not 1 <= self.samples[0] <= self.samples[1]:
             raise BadInput("problem.samples", self.samples, "the least and the largest number of samples, from 1 up")
-        if self.gammas and len(self.gammas) != self.tasks:
+        if self.gammas and (len(self.gammas) != self.tasks or not np.isfinite(self.gammas).all()):
             raise BadInput("problem.gammas", self.gammas, f"{self.tasks} numbers, one a task")
+        if not 0 <= self.spread < np.inf:
+            raise BadInput("problem.spread", self.spread, "a number of 0 or more")
         if self.relation not in ("scaled", "turned"):
             raise BadInput("problem.relation", self.relation, '"scaled" or "turned"')
         if self.loss not in ("squared", "logistic"):
             raise BadInput("problem.loss", self.loss, '"squared" or "logistic"')
-        if len(self.variances) != 2 or not 0 <= self.variances[0] <= self.variances[1]:
+        if len(self.variances) != 2 or not 0 <= self.variances[0] <= self.variances[1] < np.inf:
             raise BadInput("problem.noise", self.noise, "a variance, or the least and the largest one")
         if self.change < 0 or not 0 <= self.moved <= 1:
             raise BadInput(

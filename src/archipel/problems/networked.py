@@ -141,7 +141,11 @@ def centralised(x: Any, y: Any, weight: Any, loss: str, l1: float, l2: float) ->
     task = cp.Problem(cp.Minimize(objective))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a gap above 1e-12: far less would do
-        task.solve(solver="CLARABEL", **tolerances)
+        try:
+            task.solve(solver="CLARABEL", **tolerances)
+        except cp.error.SolverError as failed:
+            right = "false, or smaller weights (l1, l2): the centralised solution was not found"
+            raise BadInput("problem.reference", True, right) from failed
     if model.value is None:
         raise BadInput("problem.reference", True, f"false: there is no centralised solution ({task.status})")
     return np.asarray(model.value)
