@@ -279,7 +279,7 @@ BUDGET_MARKS = np.array([100, 316, 1000, 3162, 10_000, 31_623, 100_000])
 def test_violation_falls_while_regret_stays_sublinear(kind, name, epsilon):
     """The positive part of the signed average violation is below c T^-0.2, c from T = 100; regret below T^0.9.
 
-    Square losses around a point that uses more than the budget has; caution 1, F = max |c|, leak factor 1.
+    Square losses around a point that uses more than the budget has; caution 1.
     """
     space = "ball" if name == "ball" else "simplex"
     problem = Drifting(size=3, space=space, noise=0.5 if name == "ball" else 0.1, lean=0.1, reach=0.9)

@@ -17,13 +17,15 @@ and V then only multiply what has been released. (The dissertation noises the lo
 **The steps that go with it.** The model steps as in `algorithms.mirror`, on ghat + pressure * grad c(y). Then
 
     saddle point, ch. 3    pressure = lambda
-                           lambda' = max(0, lambda + (c(y) - leak lambda / sqrt(t)) / (F sqrt(t)))
+                           lambda' = max(0, lambda + (c(y) - step_t ||grad c(y)||_*^2 lambda) / sqrt(F^2 + sum c^2))
     virtual queue, ch. 4   pressure = Q / (caution sqrt(t))
                            Q' = max(0, Q + c(y) + <grad c(y), z - y>)
 
-with |c| <= F, leak = ||grad c||_*^2 width, and V = caution sqrt(t), so that no horizon is needed. The dual
-steps do not shrink with the noise as the model's do: c is not noisy. Measured on stationary losses, the
-average violation falls as T^(-1/2); the literature's worst case is T^(-1/4).
+with |c| <= F, and V = caution sqrt(t), so that no horizon is needed. Chapter 3 has 1 / (F sqrt(t)) for the dual step
+and gamma, the largest ||grad c||^2, in its leak: in a region that is large beside what is used, both wait for what
+never comes. The leak has to undo step_t lambda^2 ||grad c(y)||^2 of the model's step, at y and not at the worst point;
+the dual step is that of AdaGrad (Duchi, Hazan, Singer, JMLR 2011). Measured on stationary losses, the average violation
+falls faster than T^(-1/2); the literature's worst case is T^(-1/4).
 """
 
 from collections.abc import Callable, Sequence

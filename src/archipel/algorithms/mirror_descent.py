@@ -131,7 +131,7 @@ class MirrorDescent:
         self.check_numbers(scene)
         settings, price, mapped = self.settings(scene)
         size, clients = scene.task.size, scene.task.clients
-        table = peers(clients, mirror.start(mapped), price)
+        table = peers(clients, mirror.start(mapped), price, settings.reach)
         word = Word(np.zeros(size), np.zeros(1))
         turn = Turn("peer", "peer", *self.nodes, word, Inbox(np.zeros(size), np.zeros(1)))
         meter = self.meter(scene, mapped, settings, price)
@@ -174,7 +174,6 @@ class MirrorDescent:
             limits.weights,
             self.constraint.budgets if self.constraint else np.zeros(1),
             reach,
-            slope**2 * (own or width / length),
             float(self.caution),
             int(secret),
             float(self.constraint.clip) if self.constraint else 1.0,
@@ -366,15 +365,16 @@ def mixing_of(name: str, graph: Any) -> int:
     return AS_HEARD if taken and not sent else AS_SENT
 
 
-def peers(clients: int, first: Any, price: Price) -> Peer:
-    """All peers' rows; `first` is where they begin."""
+def peers(clients: int, first: Any, price: Price, reach: float = 1.0) -> Peer:
+    """All peers' rows; `first` is where they begin, `reach` bounds the constraint."""
     model = np.tile(np.asarray(first, float), (clients, 1))
     moved, gradient, slope = (np.zeros_like(model) for _ in range(3))
     multiplier, spent, releases, dearest, summed, lost, behind, overdrawn, rounds = (
         np.zeros((clients, 1)) for _ in range(9)
     )
+    weight, swings = np.ones((clients, 1)), np.full((clients, 1), reach**2)
     noise, limit = price.noise.first.copy(), price.noise.limit.copy()
     return Peer(
-        model, moved, gradient, slope, np.ones((clients, 1)), multiplier, noise, spent, limit, releases, dearest,
-        summed, lost, behind, overdrawn, rounds,
+        model, moved, gradient, slope, weight, multiplier, swings, noise, spent, limit, releases, dearest, summed, lost,
+        behind, overdrawn, rounds,
     )  # fmt: skip

@@ -9,7 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 from archipel.algorithms.constraints import Limits, constraint_gradient, constraint_value
-from archipel.algorithms.mirror import fitting_step, mirror_step
+from archipel.algorithms.mirror import ENTROPY, fitting_step, mirror_step
 from archipel.node import add_exactly, assign, dot_exactly, exact
 from archipel.privacy.bounding import clip_l1, clip_l2, clip_target
 from archipel.privacy.noise import LAPLACE, disturb, release_key
@@ -51,7 +51,6 @@ class Settings(NamedTuple):
     weights: Any
     budgets: Any
     reach: Any  # F: bounds |c|
-    leak: Any  # gamma of (3.2), times the first step
     caution: Any  # V = caution sqrt(t)
     secret: Any  # 1: what a component costs is in the sample: clipped, noised and paid with the gradient
     cost: Any  # clip of such a cost
@@ -67,6 +66,7 @@ class Peer(NamedTuple):
     slope: Any  # of the constraint
     weight: Any  # of push-sum
     multiplier: Any  # lambda of chapter 3, Q of chapter 4
+    swings: Any  # F^2, and the squares of the constraint so far
     noise: Any  # its scale at first
     spent: Any  # zCDP, for the unit of the policy
     limit: Any
@@ -195,12 +195,26 @@ def pressure(me: Any, settings: Any, moment: Any) -> Any:
 
 
 @exact
+def steepness(slope: Any, settings: Any) -> Any:
+    """||slope||^2 in the dual norm of the map: gamma of (3.2), at the model instead of at its worst."""
+    if settings.geometry == ENTROPY:
+        most = 0.0
+        for j in range(slope.shape[0]):
+            most = max(most, abs(slope[j]))
+        return most * most
+    return dot_exactly(slope, slope)
+
+
+@exact
 def press(me: Any, before: Any, settings: Any, moment: Any) -> None:
-    """The dual step: chapter 3's step 14, or chapter 4's step 11 with (4.9); `before` is c(model)."""
+    """The dual step: chapter 3's step 14, or chapter 4's step 11 with (4.9); `before` is c(model).
+
+    Chapter 3's steps are 1 / (F sqrt(t)), with F the most that |c| can be; here F^2 t is F^2 and the squares so far.
+    """
     if settings.form == SADDLE:
-        root = math.sqrt(moment.round + 1.0)
-        rise = before - settings.leak / root * me.multiplier[0]
-        me.multiplier[0] = max(0.0, me.multiplier[0] + rise / (settings.reach * root))
+        me.swings[0] += before * before
+        rise = before - step_of(settings, moment.round) * steepness(me.slope, settings) * me.multiplier[0]
+        me.multiplier[0] = max(0.0, me.multiplier[0] + rise / math.sqrt(me.swings[0]))
     else:
         ahead = before + dot_exactly(me.slope, me.moved) - dot_exactly(me.slope, me.model)
         me.multiplier[0] = max(0.0, me.multiplier[0] + ahead)
