@@ -304,6 +304,22 @@ def test_both_levels_by_hand(mechanism, unit):
     assert outlook["event"]["rho"] == pytest.approx(one) and outlook["client"]["rho"] == pytest.approx(25 * one)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.01), (0.001, 1e-5), (3.0, 1e-5)])
+def test_one_laplace_release_is_calibrated_as_it_is_priced(epsilon, delta):
+    privacy = Privacy(mechanism="laplace", epsilon=epsilon, delta=delta, clip=1.0)
+    stage = Federation(SMALL, MirrorDescent(), UNBALANCED, privacy=privacy, rounds=5).stage()
+    assert stage.plan.purse.outlook()["worst"]["epsilon"] == pytest.approx(epsilon, rel=1e-6)
+    assert stage.plan.purse.outlook()["worst"]["epsilon"] <= epsilon
+
+
+def test_the_twin_of_an_audit_keeps_a_budget_that_can_be_kept():
+    algorithm = SaddleMirrorDescent(
+        region="simplex", map="entropy", constraint=Budget("packets", (0.0, 1.0, 1.0, 1.0, 1.0), 0.2)
+    )
+    twin = algorithm.for_size(4)
+    twin.constraint.check(twin.mapped(4))
+
+
 def test_who_has_spent_its_budget_learns_nothing_more_from_its_data():
     """Then its stream may be anything, and the models are the same; it is not charged either."""
 
