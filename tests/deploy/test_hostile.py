@@ -10,8 +10,8 @@ from harness import Village, assert_same, simulated
 from test_replay import TABLE
 
 from archipel.deploy import keys, wire
-from archipel.deploy.post import tag
 from archipel.deploy.proxy import free_port
+from archipel.deploy.wire import tag
 
 
 class Meddler:

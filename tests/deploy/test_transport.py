@@ -203,3 +203,33 @@ def test_another_description_is_refused(network):
         a.live(5), b.live(5)
     assert not a.got and not b.got and a.office.faults["runs another description"] >= 1
     a.link.close(), b.link.close()
+
+
+class Forked:
+    """A link to all who have a name: what is sent waits in a list."""
+
+    def __init__(self, ends):
+        self.ends, self.sent = ends, []
+
+    def send(self, to, data):
+        self.sent += [(end, data) for end in self.ends[to]]
+
+    def receive(self, timeout):
+        return None
+
+
+def test_two_nodes_of_one_name_are_noticed_and_do_not_greet_for_ever(monkeypatch, caplog):
+    monkeypatch.setattr(post, "HELLO_EVERY", 0.3)
+    ends: dict[str, list[Any]] = {"a": [], "b": []}
+    link = Forked(ends)
+    for name, other in (("a", "b"), ("b", "a"), ("b", "a")):
+        ends[name].append(PostOffice(link, [other], VOCABULARY, DIGEST))
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        for office in (*ends["a"], *ends["b"]):
+            office.tick()
+        for _ in range(len(link.sent)):
+            office, data = link.sent.pop(0)
+            office.arrived("b" if office in ends["a"] else "a", data)
+    assert sum(office.traffic["hellos"] for office in (*ends["a"], *ends["b"])) < 100
+    assert caplog.text.count("b seems to run twice") == 1

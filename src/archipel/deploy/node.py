@@ -127,7 +127,15 @@ class Node:
             self.report(done=True)
 
     def check_patience(self) -> None:
-        """A node that reaches nobody says so, rather than wait for ever; in a replay, one that lacks anybody."""
+        """A node that reaches nobody says so, rather than wait for ever; in a replay, one that lacks anybody.
+
+        A state that is not the last one would release again, with other noise, what it was charged for once.
+        """
+        neighbours = self.office.neighbours.values()
+        if self.account.private or len(neighbours) == 1:  # one of many may lie
+            ahead = [other.name for other in neighbours if other.ahead]
+            if ahead:
+                raise Halted(f"{self.part.member.name}: {self.why(ahead, '')}")
         if not self.anxious or time.monotonic() < self.begun + self.deploy.patience:
             return
         silent = [name for name, other in self.office.neighbours.items() if not other.heard]
@@ -139,6 +147,12 @@ class Node:
 
     def why(self, silent: list[str], since: str) -> str:
         """Why these neighbours do not take part, as far as this node can know."""
+        ahead = [name for name in silent if self.office.neighbours[name].ahead]
+        if ahead:
+            return (
+                f"this state is older than what has left it: {', '.join(ahead[:3])} has got more than it knows of. "
+                f"Restore the last one ({self.folder}), or, {ANEW}."
+            )
         differ = [name for name in silent if self.office.neighbours[name].differs]
         if differ:
             return (

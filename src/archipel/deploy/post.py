@@ -2,7 +2,9 @@
 
 The rule that makes a crash harmless: what a node posts leaves only after the checkpoint that holds it (`commit`), and
 what it took is acknowledged only after the checkpoint that holds its effect. A node that is killed comes back as it was
-at its last checkpoint; nobody saw anything later. Acknowledgements are cumulative and ride on what is sent anyway.
+at its last checkpoint; nobody saw anything later. It sends nothing new to a neighbour before it has heard it: who has
+got more than this state knows of proves that it is not the last one. Acknowledgements are cumulative and ride on what
+is sent anyway.
 
 Two stores that meet tell each other who they are (`wire.HELLO`). A node that comes back with an empty disk is a new
 one, and its neighbours start to count anew.
@@ -12,7 +14,6 @@ import logging
 import secrets
 import struct
 import time
-import zlib
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,10 +23,9 @@ import numpy as np
 
 from archipel.deploy import wire
 from archipel.deploy.transport import Link
-from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary
+from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary, near, tag
 
 LOG = logging.getLogger("archipel.deploy")
-HALF, WHOLE = 1 << 15, 1 << 16
 ROOM = 4 << 20  # bytes on their way to one neighbour
 WINDOW = 1024  # and frames
 SOONEST, LATEST = 0.3, 30.0  # seconds until something unanswered is sent again
@@ -33,6 +33,7 @@ FIRST = 0.5  # the same, before any answer has come
 HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to LATEST / 6
 TICK = 0.05  # seconds between two looks at what is due
 BURST = 16  # letters sent again at once
+CHANGES, MINUTE = 5, 60.0  # a neighbour whose store changes so often in so many seconds runs twice
 LETTER = struct.Struct("<HQBBII")  # neighbour, sequence, kind, turn and flag, round, length of the body
 
 
@@ -55,6 +56,9 @@ class Neighbour:
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
     heard: bool = False  # in this life
     differs: bool = False  # it runs another description
+    ahead: bool = False  # it has got more than this state has sent
+    changes: deque[float] = field(default_factory=lambda: deque(maxlen=CHANGES))  # when its store became another one
+    twice: bool = False  # two processes seem to be this neighbour
     letters: deque[Letter] = field(default_factory=deque)  # posted and not yet acknowledged
     acked: int = 0  # the sequence number of letters[0]
     sent: int = 0  # what was sent at least once, up to here
@@ -87,6 +91,7 @@ class PostOffice:
     def __init__(self, link: Link, neighbours: Iterable[str], vocabulary: Vocabulary, digest: bytes):
         self.link, self.vocabulary, self.digest = link, vocabulary, digest
         self.mine = secrets.randbits(63) + 1
+        self.restored = False
         self.neighbours = {name: Neighbour(name) for name in neighbours}
         self.window = max(4, min(WINDOW, ROOM // vocabulary.largest))
         self.faults: Counter[str] = Counter()
@@ -156,7 +161,7 @@ class PostOffice:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.mine = state["mine"]
+        self.mine, self.restored = state["mine"], True
         self.traffic.update(state["traffic"])
         self.faults.update(state["faults"])
         known = [self.neighbours.get(name) for name in state["names"]]
@@ -188,7 +193,7 @@ class PostOffice:
         """Send what may leave, and acknowledgements that nothing else carries."""
         now = time.monotonic()
         for other in self.neighbours.values():
-            if other.theirs:
+            if other.theirs and (other.heard or not self.restored):
                 self.send_new(other, now)
                 if other.told != other.safe_in or other.owes:
                     self.transmit(other, wire.pack(wire.ACK, 0, False, other.tags[0], 0, other.safe_in, 0))
@@ -293,7 +298,7 @@ class PostOffice:
         """A frame of this exchange: what it acknowledges, and what it brings."""
         ack = near(frame.ack, other.acked)
         if ack > other.safe_out:
-            raise Refused("acknowledges what was never sent")
+            raise self.unsent(other)
         if ack > other.acked:
             self.acknowledged(other, ack)
         self.hear_from(other)
@@ -311,8 +316,16 @@ class PostOffice:
             other.waiting.append(other.held.pop(other.next_in))
             other.next_in += 1
 
+    def unsent(self, other: Neighbour) -> Refused:
+        """A neighbour has got more than was sent: a lie, unless it is what the first contact after a restart shows."""
+        other.ahead = other.ahead or (self.restored and not other.heard)
+        return Refused("acknowledges what was never sent")
+
     def hear_from(self, other: Neighbour) -> None:
-        other.heard, other.pause = True, HELLO_EVERY
+        self.owing = self.owing or not other.heard  # what waited for this goes out
+        other.heard = True
+        if not other.twice:
+            other.pause = HELLO_EVERY
         self.fresh.add(other.name)
 
     def acknowledged(self, other: Neighbour, ack: int) -> None:
@@ -339,12 +352,15 @@ class PostOffice:
         if is_new:
             self.start_anew(other, greeting.mine)
         knows_us = greeting.yours == self.mine
+        if knows_us and not is_new and greeting.expects > other.safe_out:
+            raise self.unsent(other)
         if knows_us and other.acked <= greeting.expects <= other.safe_out:
             other.sent = greeting.expects  # what it missed while it was away goes out again
             self.acknowledged(other, greeting.expects)
         self.hear_from(other)
         if is_new or not knows_us:
-            self.greet(other)
+            if not other.twice or time.monotonic() >= other.hello:
+                self.greet(other)
         else:
             other.owes = self.owing = True
 
@@ -352,6 +368,7 @@ class PostOffice:
         """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint."""
         if other.theirs:
             self.traffic["neighbours that lost their disk"] += 1
+            self.note_change(other)
         self.meet(other, theirs)
         other.acked = other.sent = other.safe_out = 0
         other.next_in = other.safe_in = other.told = 0
@@ -360,20 +377,13 @@ class PostOffice:
         other.stamp = 0, 0.0
         self.posted = True
 
+    def note_change(self, other: Neighbour) -> None:
+        """Two processes of one name, with a folder each, would greet for ever: say so, and greet slowly."""
+        other.changes.append(time.monotonic())
+        if not other.twice and len(other.changes) == CHANGES and other.changes[-1] - other.changes[0] < MINUTE:
+            other.twice = True
+            LOG.warning("%s seems to run twice, with two states: end one of them", other.name)
+
     def meet(self, other: Neighbour, theirs: int) -> None:
         """Know a neighbour's store, and so how frames between the two are tagged."""
         other.theirs, other.tags = theirs, (tag(self.mine, theirs), tag(theirs, self.mine))
-
-
-def near(low: int, expected: int) -> int:
-    """The number with these low 16 bits that is nearest to the expected one.
-
-    >>> near(3, 65530), near(65530, 65539)
-    (65539, 65530)
-    """
-    return expected + (low - expected + HALF) % WHOLE - HALF
-
-
-def tag(sender: int, receiver: int) -> int:
-    """Names the pair of stores in two bytes."""
-    return zlib.crc32(struct.pack("<QQ", sender, receiver)) & 0xFFFF

@@ -15,6 +15,7 @@ Numbers must be finite, offsets within the model.
 import math
 import struct
 import sys
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
 
 FEW = 64
+HALF, WHOLE = 1 << 15, 1 << 16
 LITTLE = sys.byteorder == "little"
 HEADER = struct.Struct("<BBHHHI")
 GREETING = struct.Struct("<QQI8s")  # my store, your store as I know it, what I expect next, what we run
@@ -192,3 +194,17 @@ def view(field: Field, body: bytes) -> Any:
     if len(field.shape) != 1:
         flat = flat.reshape(field.shape)
     return flat if LITTLE else flat.astype(field.dtype.newbyteorder("="))
+
+
+def near(low: int, expected: int) -> int:
+    """The number with these low 16 bits that is nearest to the expected one.
+
+    >>> near(3, 65530), near(65530, 65539)
+    (65539, 65530)
+    """
+    return expected + (low - expected + HALF) % WHOLE - HALF
+
+
+def tag(sender: int, receiver: int) -> int:
+    """Names the pair of stores in two bytes."""
+    return zlib.crc32(struct.pack("<QQ", sender, receiver)) & 0xFFFF
