@@ -158,7 +158,8 @@ def test_a_model_that_diverges_says_where():
         (FedAvgDeep(sampling="uniform", asked=0.5), "algorithm.asked"),
         (FedAvgDeep(sampling="optimal", pretrain=0), "algorithm.pretrain"),
         (DpFedAvgDeep(clip=0.0), "algorithm.clip"),
-        (DpFedAvgDeep(epsilon=0.0), "privacy.epsilon"),
+        (DpFedAvgDeep(epsilon=0.0), "algorithm.epsilon"),
+        (DpFedAvgDeep(epsilon=1e-300), "algorithm.epsilon"),
         (DpFedAvgDeep(delta=0.0), "algorithm.delta"),
     ],
 )

@@ -72,6 +72,42 @@ def test_the_binomial_count_saves_noise_for_the_papers_clients():
     assert personal.saved_noise(24.0, 1e-5, 512 / 6000, (count, 210), 5) > 0.3
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate", "told"),
+    [
+        (1.0, 1e-20, 0.1, r"delta = 1e-20: expected a number from 1e-14 to 0\.1"),
+        (1.0, 0.99, 0.1, "delta = 0.99"),
+        (1e-300, 1e-5, 0.1, r"epsilon = 1e-300: expected a number from 0\.001 to 10000"),
+        (1e12, 1e-5, 0.1, "epsilon"),
+        (1e308, 1e-5, 1.0, r"epsilon = 1e\+308: .* at most 1e\+100"),
+    ],
+)
+def test_a_budget_out_of_reach_is_refused(epsilon, delta, rate, told):
+    """Tracebacks, and noise that was no number, came out of these."""
+    with pytest.raises(BadInput, match=told):
+        personal.affordable_mu(epsilon, delta, 10, rate, "add-remove")
+    with pytest.raises(BadInput, match=told):
+        personal.affordable_epsilon(epsilon, delta, 10, rate)
+
+
+@pytest.mark.parametrize("epsilon", personal.EPSILONS)
+def test_a_budget_at_the_ends_of_the_reach_is_met(epsilon):
+    mu = personal.affordable_mu(epsilon, 1e-14, 10, 0.1, "add-remove")
+    assert personal.quick_epsilon(record(Sampled(0.1, Gaussian(mu))) * 10, epsilon, 1e-14) <= epsilon
+    each = personal.affordable_epsilon(epsilon, 1e-14, 20, 0.1)
+    assert personal.quick_epsilon(record(personal.sampled_laplace(each, 0.1)) * 20, epsilon, 1e-14) <= epsilon
+    with pytest.raises(BadInput, match="at most 500, for 1 Laplace release"):
+        personal.affordable_epsilon(501.0, 1e-5, 1, 0.1)
+
+
+def test_how_many_samples_someone_has_is_assumed_public_where_one_is_added():
+    """The server weighs by these numbers, without noise; replacing a record leaves them as they are."""
+    added = personal.personal_ledger("a", 1.0, 1e-5, "add-remove", 1.0).terms
+    assert added.how == "assumed" and ("everyone's number of samples is public", "assumed") in added.assumptions
+    replaced = personal.personal_ledger("a", 1.0, 1e-5, "replace-one", 1.0).terms
+    assert replaced.how == "enforced" and len(replaced.assumptions) == 2
+
+
 def test_a_budget_that_is_spent_already():
     with pytest.raises(BadInput, match=r"more than 4\.3.*spent already"):
         personal.affordable_mu(2.0, 1e-5, 10, 0.1, "add-remove", record(Gaussian(1.0)))

@@ -21,7 +21,7 @@ from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.bounding import clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms
-from archipel.privacy.personal import PersonalBudget, PersonalLedgers, affordable_mu, release_of
+from archipel.privacy.personal import PersonalBudget, PersonalLedgers, affordable_mu, check_reach, release_of
 from archipel.privacy.releases import Release
 from archipel.problems.learners import check_finite, learner_of, sizes_of
 from archipel.turns import Plan, Scene, Tell, Turn
@@ -279,6 +279,7 @@ class DpFedAvgDeep:
         if not 0 < self.clip < np.inf:
             raise BadInput("algorithm.clip", self.clip, "a positive number")
         check_delta(self.delta, "algorithm.delta")
+        check_reach(self.epsilon, self.delta, self.asked, ("algorithm.epsilon", "algorithm.delta"))
         clients = scene.task.clients
         mu = affordable_mu(self.epsilon, self.delta, scene.rounds, self.asked, "add-remove")
         terms = Terms("client", "add-remove", (Assumption(f"updates have norm at most {self.clip:g}", ENFORCED),))

@@ -26,6 +26,7 @@ from archipel.privacy.personal import (
     COUNTS,
     PersonalLedgers,
     affordable_mu,
+    check_reach,
     counting,
     drawn_budgets,
     personal_ledger,
@@ -219,6 +220,8 @@ class PldpFl:
         weights = sizes / sizes.sum()
         sampling.chances(weights, np.ones(len(sizes)), np.ones(len(sizes)))  # refuses N <= K
         rates, budgets = self.batch / sizes, drawn_budgets(self.budgets, len(sizes), scene.seed)
+        for budget, rate in zip(budgets.tolist(), rates.tolist()):
+            check_reach(budget, self.delta, rate, ("algorithm.budgets", "algorithm.delta"))
         step = self.step or 16.0 * (self.draws * scene.rounds) ** -0.75
         return Settings(
             learner,

@@ -23,14 +23,16 @@ from archipel.privacy.calibration import (
     participations,
     participations_by_lemma_1,
 )
-from archipel.privacy.ledger import ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
+from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
 from archipel.privacy.policy import Privacy, Range, amounts
 from archipel.privacy.purse import Paid, spent
 from archipel.privacy.purse import history as history_of
-from archipel.privacy.releases import Gaussian, Laplace, Relation, Release, Sampled
+from archipel.privacy.releases import LARGEST, Gaussian, Laplace, Relation, Release, Sampled
 
 CLOSE = 0.001  # how far below epsilon, relatively, the noise may leave us
 NOTHING_YET = History()
+EPSILONS, DELTAS = (1e-3, 1e4), (1e-14, 0.1)  # beyond which a loss distribution is too fine, too wide, or rounding
+MOST_EACH = 500.0  # epsilon of a Laplace release: e^710 is too large for a double
 
 
 # --- how often a client takes part --------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def affordable_mu(
     if not budget.allows(before):
         paid = before.epsilon(delta).epsilon
         raise BadInput("epsilon", epsilon, f"more than {paid:.4g}, which was spent already")
-    check_promise(epsilon, delta, releases)
+    check_promise(epsilon, delta, releases, rate)
     if rate == 1 and before.all_gaussian:
         total = float(gaussian_budget(epsilon, delta))
         return math.sqrt(max(total**2 - before.mu() ** 2, 0.0) / releases) * (1 - SPARE)
@@ -148,7 +150,9 @@ def affordable_epsilon(epsilon: float, delta: float, releases: int, rate: float)
 
     It starts where the epsilons of sampled releases, log(1 + rate (e^each - 1)), add up.
     """
-    check_promise(epsilon, delta, releases)
+    check_promise(epsilon, delta, releases, rate)
+    if epsilon > MOST_EACH * releases:
+        raise BadInput("epsilon", epsilon, f"at most {MOST_EACH * releases:g}, for {releases} Laplace releases")
 
     def excess(log_each: float) -> float:
         history = record(sampled_laplace(math.exp(log_each), rate)) * releases
@@ -157,11 +161,21 @@ def affordable_epsilon(epsilon: float, delta: float, releases: int, rate: float)
     return math.exp(zero_of(excess, math.log(math.log1p(math.expm1(epsilon / releases) / rate))))
 
 
-def check_promise(epsilon: float, delta: float, releases: int) -> None:
-    """Refuse a budget that is none, and a plan without releases."""
+def check_promise(epsilon: float, delta: float, releases: int, rate: float) -> None:
+    """Refuse a budget that is none, or none that can be computed, and a plan without releases."""
     EpsilonBudget(epsilon, delta)
+    check_reach(epsilon, delta, rate)
     if releases < 1:
         raise BadInput("releases", releases, "at least one release to plan for")
+
+
+def check_reach(epsilon: float, delta: float, rate: float, keys: tuple[str, str] = ("epsilon", "delta")) -> None:
+    """Refuse a budget out of the accountant's reach: where batches are sampled, its numbers are a grid's."""
+    if not 0 < epsilon <= LARGEST:
+        raise BadInput(keys[0], epsilon, f"a positive number, at most {LARGEST:g}")
+    for key, value, (least, most) in zip(keys, (epsilon, delta), (EPSILONS, DELTAS)):
+        if rate < 1 and not least <= value <= most:
+            raise BadInput(key, value, f"a number from {least:g} to {most:g}, where batches are sampled")
 
 
 def zero_of(function: Callable[[float], float], start: float) -> float:
@@ -194,10 +208,12 @@ def saved_noise(epsilon: float, delta: float, rate: float, counts: tuple[int, in
 
 def personal_ledger(name: str, budget: float, delta: float, relation: str, clip: float) -> Ledger:
     """An empty ledger: one record of a client, added or removed, or replaced."""
-    held = (
+    held: tuple[Assumption, ...] = (
         Assumption(f"each example's gradient has norm at most {clip:g}", ENFORCED),
         Assumption("the records of a batch are drawn in secret, each by itself", ENFORCED),
     )
+    if relation == "add-remove":  # the server weighs by these numbers; replacing a record leaves them as they are
+        held += (Assumption("everyone's number of samples is public", ASSUMED),)
     terms = Terms("sample", relation, held)  # type: ignore[arg-type]
     return Ledger(name, terms, PersonalBudget(float(budget), delta))
 
