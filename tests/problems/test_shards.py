@@ -121,6 +121,17 @@ def test_a_fraction_is_between_nought_and_one(fraction):
         shards.hold_last(some()[0], fraction)
 
 
+@pytest.mark.parametrize("columns, told", [((), "column 1 of the inputs = "), (("a", "wind", "c"), "wind = ")])
+def test_a_value_beyond_all_scale_is_refused(columns, told):
+    """One value of 1e200 has an infinite deviation, which would erase the column of everyone."""
+    values, _ = some((40,))
+    values.x[3, 1] = 1e200
+    with pytest.raises(BadInput, match=rf"{told}1e\+200: expected numbers whose squares"):
+        shards.standard(values.x, columns)
+    with pytest.raises(BadInput, match="target"):
+        shards.standard(values.x[:, 1])
+
+
 def test_units_come_from_the_training_set_alone():
     train, _ = some((40, 60), seed=1)
     train.x[:, 1] = 7.0

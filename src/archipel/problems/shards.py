@@ -176,10 +176,14 @@ class Scaling:
         return values * self.deviation + self.mean
 
 
-def standard(values: Any) -> Scaling:
+def standard(values: Any, columns: Sequence[str] = ()) -> Scaling:
     """The units in which these values have mean zero and deviation one; what never changes becomes zero."""
-    deviation = np.std(values, 0)
-    return Scaling(np.mean(values, 0), np.where(deviation > 0, deviation, 1.0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = np.mean(values, 0), np.std(values, 0)
+    for j in np.flatnonzero(~np.isfinite(deviation)):  # one huge value would make all others zero
+        where = "target" if np.ndim(values) == 1 else columns[j] if columns else f"column {j} of the inputs"
+        raise BadInput(where, float(np.abs(values).max()), "numbers whose squares can be summed; other units may help")
+    return Scaling(mean, np.where(deviation > 0, deviation, 1.0))
 
 
 @dataclass(frozen=True)
@@ -197,5 +201,5 @@ class TrainTest:
 
 def standardised(train: Shards, test: Shards) -> TrainTest:
     """Both sets in the units of the training set: the test set has no say in them."""
-    inputs, target = standard(train.x), standard(train.y)
+    inputs, target = standard(train.x, train.columns), standard(train.y)
     return TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
