@@ -1,5 +1,7 @@
 """The weather: laws of availability and delay, failures, and schedules that are recorded and played again."""
 
+from datetime import date
+
 import numpy as np
 import pytest
 
@@ -110,7 +112,13 @@ def test_all_algorithms_of_a_comparison_meet_one_schedule():
     [
         (Environment(availability=1.5), "environment.availability"),
         (Environment(availability=(0.5, float("nan"))), "environment.availability"),
+        *(
+            (Environment(availability=wrong), "environment.availability")
+            for wrong in ("high", ("a",), ((1.0,), (1.0, 0.5)), {}, (), date(1979, 5, 27), True, 10**20, (((1.0,),),))
+        ),
         (Environment(groups=(0, 1)), "environment.groups"),
+        (Environment(stride=10**20), "environment.stride"),
+        (Environment(phase=10**20), "environment.phase"),
         (Environment(delay=Delay(delta=1.0)), "environment.delay.delta"),
         (Environment(delay=Delay(kind="odd")), "environment.delay.kind"),
         (Environment(delay=Delay(kind="file", file="nowhere.csv")), "environment.delay.file"),

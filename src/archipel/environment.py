@@ -166,8 +166,8 @@ class Environment:
             raise BadInput("environment.stragglers", self.stragglers, "a share of the clients from 0 to 1")
         prompt = np.random.default_rng([seed, 12]).random(clients) >= self.stragglers
         chance[:, prompt] = 1.0
-        if self.phase < 1:
-            raise BadInput("environment.phase", self.phase, "a number of rounds of at least 1")
+        if not 1 <= self.phase <= FOREVER:
+            raise BadInput("environment.phase", self.phase, f"a number of rounds from 1 to {FOREVER}")
         recorded = read_schedule(self.replay, clients) if self.replay else np.zeros((0, clients), np.int16)
         return Weather(
             chance,
@@ -180,18 +180,28 @@ class Environment:
 
     def chances(self, clients: int) -> Any:
         """(phases, clients) probabilities to be available."""
-        rows = np.atleast_1d(np.asarray(self.availability, float))
+        rows = numbers(self.availability)
         rows = rows[None, :] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.size == 0 or not ((rows >= 0) & (rows <= 1)).all():
-            raise BadInput("environment.availability", self.availability, "probabilities from 0 to 1")
+            right = "probabilities from 0 to 1: a number, a list, or rows that are equally long"
+            raise BadInput("environment.availability", self.availability, right)
         if self.groups and len(self.groups) != clients:
             raise BadInput("environment.groups", f"{len(self.groups)} numbers", f"one group a client ({clients})")
-        if self.stride < 1:
-            raise BadInput("environment.stride", self.stride, "a number of clients of at least 1")
+        if not 1 <= self.stride <= FOREVER:
+            raise BadInput("environment.stride", self.stride, f"a number of clients from 1 to {FOREVER}")
         group = np.asarray(self.groups) if self.groups else (np.arange(clients) // self.stride) % rows.shape[1]
         if group.min(initial=0) < 0 or group.max(initial=0) >= rows.shape[1]:
             raise BadInput("environment.groups", int(group.max()), f"group numbers from 0 to {rows.shape[1] - 1}")
         return np.ascontiguousarray(rows[:, group])
+
+
+def numbers(given: Any) -> Any:
+    """A number or a table of them as an array; an empty one where it is something else."""
+    try:
+        found = np.atleast_1d(np.asarray(given))
+    except ValueError:  # rows of different lengths
+        return np.zeros(0)
+    return found.astype(float) if found.dtype.kind in "iuf" else np.zeros(0)
 
 
 def schedule(weather: Weather, rounds: int, seed: int) -> Any:

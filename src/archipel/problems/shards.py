@@ -180,7 +180,7 @@ def standard(values: Any, columns: Sequence[str] = ()) -> Scaling:
     """The units in which these values have mean zero and deviation one; what never changes becomes zero."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = np.mean(values, 0), np.std(values, 0)
-    for j in np.flatnonzero(~np.isfinite(deviation)):  # one huge value would make all others zero
+    for j in np.flatnonzero(~np.isfinite(deviation)).tolist():  # one huge value would make all others zero
         where = "target" if np.ndim(values) == 1 else columns[j] if columns else f"column {j} of the inputs"
         raise BadInput(where, float(np.abs(values).max()), "numbers whose squares can be summed; other units may help")
     return Scaling(mean, np.where(deviation > 0, deviation, 1.0))

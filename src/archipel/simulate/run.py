@@ -82,9 +82,9 @@ class Recorder:
 
     def advice(self) -> str:
         """What to change, in the words of the algorithm."""
-        for key, change in (("step", "smaller"), ("penalty", "larger")):
+        for key, change in (("step", "A smaller"), ("penalty", "Another")):
             if hasattr(self.federation.algorithm, key):
-                return f"A {change} algorithm.{key}, or data in smaller units, may help."
+                return f"{change} algorithm.{key}, or data in smaller units, may help."
         return "Data in smaller units may help."
 
     def add(self, metric: str, value: float) -> None:
