@@ -1,6 +1,7 @@
 """Real processes over mutual TLS on loopback end with the model of the simulation."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,11 +14,13 @@ from harness import simulated
 from test_replay import SMALL, TABLE
 
 from archipel.algorithms.pldp_fl import PldpFl
+from archipel.deploy.assemble import assemble
 from archipel.deploy.roster import roster_of
 from archipel.deploy.store import Halted
 from archipel.deploy.trace import write_status
 from archipel.deploy.up import Fleet
 from archipel.deployment import Deployment
+from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.problems.deep import Deep
 
@@ -80,9 +83,24 @@ def test_by_the_clock_an_interrupted_run_goes_on_where_it_was(name, tmp_path):
 
 
 def test_a_fleet_that_cannot_go_on_says_why(tmp_path):
+    sessions = set()
+
+    def look(fleet, statuses):
+        sessions.add(os.getsid(fleet.nursery.pid))
+
     with pytest.raises(Halted, match="Not done after 1 seconds"):
-        deployed(SMALL["pao-fed-c2"].with_(rounds=100_000), tmp_path, seconds=1.0, pace="replay")
+        deployed(SMALL["pao-fed-c2"].with_(rounds=100_000), tmp_path, look, seconds=1.0, pace="replay")
     assert not processes_in(tmp_path)
+    assert os.getsid(0) not in sessions, "Ctrl-C in a terminal is for who started it"
+
+
+def test_ctrl_c_before_anybody_wrote_anything_is_no_error_of_the_user(tmp_path):
+    federation = SMALL["pao-fed-c2"]
+    stage = federation.stage()
+    with pytest.raises(KeyboardInterrupt):
+        assemble(federation, stage, roster_of(stage), tmp_path, 0.0, interrupted=True)
+    with pytest.raises(BadInput, match="has written something"):
+        assemble(federation, stage, roster_of(stage), tmp_path, 0.0, interrupted=False)
 
 
 def test_a_node_that_ends_unexpectedly_leaves_its_traceback_in_its_log(tmp_path):

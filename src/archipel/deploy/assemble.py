@@ -77,6 +77,8 @@ def assemble(
     """Measure the nodes' rows as a simulation measures its tables."""
     traces = {member.name: entries(folder / member.name / "rows")[0] for member in roster.members}
     missing = [name for name, trace in traces.items() if not trace]
+    if missing and interrupted:
+        raise KeyboardInterrupt  # so soon that there is nothing to measure
     if missing:
         raise BadInput("out", str(folder), f"a folder in which {missing[0]} has written something")
     last = min(trace[-1]["round"] for trace in traces.values())

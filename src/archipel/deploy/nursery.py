@@ -27,7 +27,6 @@ def main() -> None:
     wake, signalled = os.pipe()
     os.set_blocking(signalled, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started it
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
     waiting, commands = b"", sys.stdin.fileno()
     while True:

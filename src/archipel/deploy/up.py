@@ -104,7 +104,10 @@ class Fleet:
     def open(self) -> None:
         """Start the nursery, then all nodes: those that listen first."""
         self.nursery = subprocess.Popen(
-            [sys.executable, "-m", "archipel.deploy.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "archipel.deploy.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for this process: it ends the others
         )
         threading.Thread(target=self.listen, daemon=True).start()
         self.unborn.extend(sorted(self.orders, key=lambda name: name not in self.ports))
