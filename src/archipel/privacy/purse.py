@@ -214,15 +214,25 @@ def history(over_time: list[tuple[int, Paid]], k: int) -> dict[str, list[Any]]:
 
 
 def spend_all(costs: Any, limits: Any, apart: bool = False) -> tuple[Any, Any]:
-    """What a client pays that releases in every round: (clients, rounds) of costs, against limits; and how often.
+    """What a client pays at most, and how often: (clients, rounds) of costs, against limits.
 
-    A round that the limit does not cover is a silent one; a later, cheaper one may still be covered.
+    That is what it pays who releases in every round that the limit covers. But where rounds cost differently and the
+    limit binds, who misses some may pay more, as cheap early rounds leave room for a dear one: up to the limit.
     """
     limits = np.asarray(limits, float).reshape(-1)
-    total, count = np.zeros(len(limits)), np.zeros(len(limits), np.int64)
+    total, whole, dearest = (np.zeros(len(limits)) for _ in range(3))
+    count, cheapest = np.zeros(len(limits), np.int64), np.full(len(limits), np.inf)
     for n in range(costs.shape[1]):
         cost = np.broadcast_to(costs[:, n], limits.shape)
-        covered = (cost if apart else total + cost) <= limits
+        single = cost <= limits
+        covered = single if apart else total + cost <= limits
         total = np.where(covered, np.maximum(total, cost) if apart else total + cost, total)
         count += covered
+        whole += np.where(single, cost, 0.0)
+        dearest = np.where(single, np.maximum(dearest, cost), dearest)
+        cheapest = np.where(single, np.minimum(cheapest, cost), cheapest)
+    for k in [] if apart else np.flatnonzero((whole > total) & (dearest > cheapest)):
+        total[k] = min(limits[k], whole[k])
+        cheap_first = np.cumsum(np.sort(costs[k % len(costs)]))
+        count[k] = np.searchsorted(cheap_first, limits[k] * (1 + 1e-12), "right")  # in any order
     return total, count
