@@ -193,6 +193,27 @@ def test_a_neighbour_with_an_empty_disk_is_a_new_one(network):
     a.link.close(), b.link.close()
 
 
+def test_a_store_that_was_taken_for_gone_and_is_back_counts_anew():
+    """Two nodes of one name, with two disks, then one of them again: what it says arrives."""
+    network = MemoryNetwork()
+    a, b = Node(network, "a", "b"), Node(network, "b", "a")
+    end = time.monotonic() + 60
+
+    def exchange(theirs, mine):
+        """Until both have got the other's last number."""
+        while time.monotonic() < end and (a.got[-1:] != [mine - 1] or b.got[-1:] != [theirs - 1]):
+            a.live(theirs), b.live(mine)
+        assert time.monotonic() < end
+
+    exchange(10, 10)
+    first = b.disk
+    for disk, count in ((None, 11), (first, 20)):
+        b.disk = disk
+        b.kill()
+        exchange(2 * count, count)
+    assert not a.office.neighbours["b"].twice, "not so soon"
+
+
 def test_another_description_is_refused(network):
     a, b = Node(network, "a", "b"), Node(network, "b", "a")
     b.office.digest = b"another!"

@@ -33,7 +33,7 @@ FIRST = 0.5  # the same, before any answer has come
 HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to LATEST / 6
 TICK = 0.05  # seconds between two looks at what is due
 BURST = 16  # letters sent again at once
-CHANGES, MINUTE = 5, 60.0  # a neighbour whose store changes so often in so many seconds runs twice
+RETURNS, MINUTE = 3, 60.0  # a neighbour whose earlier store is back so often in so many seconds runs twice
 LETTER = struct.Struct("<HQBBII")  # neighbour, sequence, kind, turn and flag, round, length of the body
 
 
@@ -52,12 +52,14 @@ class Neighbour:
     """What two nodes know of their exchange."""
 
     name: str
+    mine: int  # this node's store, as the neighbour is to know it
     theirs: int = 0  # the neighbour's store; 0: not known yet
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
     heard: bool = False  # in this life
     differs: bool = False  # it runs another description
     ahead: bool = False  # it has got more than this state has sent
-    changes: deque[float] = field(default_factory=lambda: deque(maxlen=CHANGES))  # when its store became another one
+    earlier: deque[int] = field(default_factory=lambda: deque(maxlen=8))  # stores that it had before
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURNS))  # when one of them was back
     twice: bool = False  # two processes seem to be this neighbour
     letters: deque[Letter] = field(default_factory=deque)  # posted and not yet acknowledged
     acked: int = 0  # the sequence number of letters[0]
@@ -92,7 +94,7 @@ class PostOffice:
         self.link, self.vocabulary, self.digest = link, vocabulary, digest
         self.mine = secrets.randbits(63) + 1
         self.restored = False
-        self.neighbours = {name: Neighbour(name) for name in neighbours}
+        self.neighbours = {name: Neighbour(name, self.mine) for name in neighbours}
         self.window = max(4, min(WINDOW, ROOM // vocabulary.largest))
         self.faults: Counter[str] = Counter()
         self.traffic: Counter[str] = Counter()
@@ -144,7 +146,7 @@ class PostOffice:
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must hold."""
-        marks = [(n.theirs, n.taken, n.acked, n.next_out) for n in self.neighbours.values()]
+        marks = [(n.mine, n.theirs, n.taken, n.acked) for n in self.neighbours.values()]
         parts = []
         for i, other in enumerate(self.neighbours.values()):
             for seq, letter in enumerate(other.letters, other.acked):
@@ -165,9 +167,9 @@ class PostOffice:
         self.traffic.update(state["traffic"])
         self.faults.update(state["faults"])
         known = [self.neighbours.get(name) for name in state["names"]]
-        for other, (theirs, taken, acked, _) in zip(known, state["marks"].tolist()):
+        for other, (mine, theirs, taken, acked) in zip(known, state["marks"].tolist()):
             if other is not None:
-                self.meet(other, theirs)
+                self.meet(other, mine, theirs)
                 other.next_in = other.safe_in = other.told = taken
                 other.acked = other.sent = other.safe_out = acked
         data, at = state["letters"], 0
@@ -227,7 +229,7 @@ class PostOffice:
         self.traffic["bytes out"] += len(data)
 
     def greet(self, other: Neighbour) -> None:
-        data = wire.greet(Greeting(self.mine, other.theirs, other.safe_in, self.digest))
+        data = wire.greet(Greeting(other.mine, other.theirs, other.safe_in, self.digest))
         self.traffic["hellos"] += 1
         self.count_out(data)
         self.link.send(other.name, data)
@@ -350,8 +352,8 @@ class PostOffice:
             raise Refused("a store without a number")
         is_new = greeting.mine != other.theirs
         if is_new:
-            self.start_anew(other, greeting.mine)
-        knows_us = greeting.yours == self.mine
+            self.start_anew(other, greeting)
+        knows_us = greeting.yours == other.mine
         if knows_us and not is_new and greeting.expects > other.safe_out:
             raise self.unsent(other)
         if knows_us and other.acked <= greeting.expects <= other.safe_out:
@@ -364,12 +366,16 @@ class PostOffice:
         else:
             other.owes = self.owing = True
 
-    def start_anew(self, other: Neighbour, theirs: int) -> None:
-        """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint."""
+    def start_anew(self, other: Neighbour, greeting: Greeting) -> None:
+        """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint.
+
+        If it has counted with this node before, it must count anew too: to it, this node has a new store.
+        """
         if other.theirs:
             self.traffic["neighbours that lost their disk"] += 1
-            self.note_change(other)
-        self.meet(other, theirs)
+            self.note_change(other, greeting.mine)
+        counted = greeting.yours == other.mine and greeting.expects > 0
+        self.meet(other, secrets.randbits(63) + 1 if counted else other.mine, greeting.mine)
         other.acked = other.sent = other.safe_out = 0
         other.next_in = other.safe_in = other.told = 0
         other.held.clear()
@@ -377,13 +383,15 @@ class PostOffice:
         other.stamp = 0, 0.0
         self.posted = True
 
-    def note_change(self, other: Neighbour) -> None:
+    def note_change(self, other: Neighbour, theirs: int) -> None:
         """Two processes of one name, with a folder each, would greet for ever: say so, and greet slowly."""
-        other.changes.append(time.monotonic())
-        if not other.twice and len(other.changes) == CHANGES and other.changes[-1] - other.changes[0] < MINUTE:
+        other.earlier.append(other.theirs)
+        if theirs in other.earlier:
+            other.returns.append(time.monotonic())
+        if not other.twice and len(other.returns) == RETURNS and other.returns[-1] - other.returns[0] < MINUTE:
             other.twice = True
             LOG.warning("%s seems to run twice, with two states: end one of them", other.name)
 
-    def meet(self, other: Neighbour, theirs: int) -> None:
+    def meet(self, other: Neighbour, mine: int, theirs: int) -> None:
         """Know a neighbour's store, and so how frames between the two are tagged."""
-        other.theirs, other.tags = theirs, (tag(self.mine, theirs), tag(theirs, self.mine))
+        other.mine, other.theirs, other.tags = mine, theirs, (tag(mine, theirs), tag(theirs, mine))
