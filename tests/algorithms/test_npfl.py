@@ -243,12 +243,14 @@ def test_a_peer_that_is_silent_does_not_drift_away():
     assert np.linalg.norm(peers.model[7] - peers.model[:7].mean(0)) < 1.0
 
 
+SPENT = Privacy(epsilon=(9999.0,) * 11 + (1.0,), noise=0.05, clip=1.0, enforce=False)  # the last falls silent
 TABLE = {
     "npfl": Federation(SMALL, Npfl(), GRAPH, rounds=15),
     "npfl-rough": Federation(SMALL, Npfl(), GRAPH, environment=Environment(availability=0.6), rounds=15),
     "npfl-rl-dpg": Federation(SMALL, NpflRl(policy="dpg", epochs=3), GRAPH, rounds=15),
     "npfl-rl-sac": Federation(SMALL, NpflRl(policy="sac"), GRAPH, rounds=15),
     "nfl": Federation(SMALL, Nfl(), GRAPH, rounds=15),
+    "nfl-silent": Federation(SMALL, Nfl(), GRAPH, privacy=SPENT, rounds=15),
 }
 
 
