@@ -3,7 +3,8 @@
 In a `Turn` every node of the sending role acts (learns from its data and says one thing to all its receivers); every
 receiver hears each message, which is a fold into an inbox, and merges what it heard. `hear` never looks at the
 receiver's state: so a late message is folded at once, into the inbox of the round in which it arrives, and nothing in
-flight is kept.
+flight is kept. If its receiver is away then, it waits until that inbox has its turn again. Of a message that is too
+late to count its sender keeps the share (`moment.kept`): what is pushed is never lost.
 
 In a `Tell` a node says something else to each receiver, and does not change by it; a receiver has one sender, so what
 it is told is its inbox.
