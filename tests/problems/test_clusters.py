@@ -12,7 +12,7 @@ from archipel.problems.datasets import DATASETS
 from archipel.problems.images import Loaded, Pooled
 
 
-def made_up(each=60, labels=10):
+def made_up(each=200, labels=10):
     """Pictures whose only pixels say which picture it is and what label it has."""
     y = np.tile(np.arange(labels), each)
     x = np.zeros((len(y), 2, 2), np.uint8)
