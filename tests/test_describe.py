@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from archipel import Federation
-from archipel.describe import toml, write_toml
+from archipel.describe import moved, toml, write_toml
 from archipel.errors import BadInput
 
 GOOD = """
@@ -114,3 +115,10 @@ def test_the_command_line_says_one_sentence_and_exits_with_2(tmp_path):
     assert not (tmp_path / "out").exists()
     assert archipel("run", "nowhere.toml", cwd=tmp_path).returncode == 2
     assert archipel("list", "planets", cwd=tmp_path).returncode == 2
+
+
+def test_a_network_s_name_is_no_path():
+    """ "mlp" stays what it is; a file of one's own is found again from where the description is saved."""
+    for name, saved in (("mlp", "mlp"), ("nets/mine.py:Net", "../nets/mine.py:Net")):
+        text = f'[problem]\nkind = "deep"\nmodel = "{name}"\n'
+        assert moved(text, Path("results")) == text.replace(name, saved)

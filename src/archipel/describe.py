@@ -166,11 +166,12 @@ def toml(value: Any) -> str:
 
 
 def rewrite(table: Any, keys: tuple[str, ...], change: Callable[[str], str]) -> None:
-    """Change a path in a description, where there is one."""
+    """Change a path in a description, where there is one: a network may be a name, "cnn", or "my_model.py:Net"."""
     for key in keys[:-1]:
         table = table.get(key) if isinstance(table, dict) else None
-    if isinstance(table, dict) and isinstance(table.get(keys[-1]), str) and table[keys[-1]]:
-        table[keys[-1]] = change(table[keys[-1]])
+    given = table.get(keys[-1]) if isinstance(table, dict) else None
+    if given and isinstance(given, str) and (keys[-1] != "model" or ".py:" in given):
+        table[keys[-1]] = change(given)
 
 
 def moved(description: str, folder: Path) -> str:
