@@ -123,6 +123,8 @@ def test_all_algorithms_of_a_comparison_meet_one_schedule():
         (Environment(delay=Delay(kind="odd")), "environment.delay.kind"),
         (Environment(delay=Delay(kind="file", file="nowhere.csv")), "environment.delay.file"),
         (Environment(failure=Failure(share=2.0)), "environment.failure.share"),
+        (Environment(failure=Failure(share=0.5, start=10**20)), "environment.failure.start"),
+        (Environment(failure=Failure(share=0.5, until=10**20)), "environment.failure.until"),
         (Environment(failure=Failure(share=0.5, start=9, until=3)), "environment.failure.until"),
         (Environment(replay="nowhere.npz"), "environment.replay"),
         (Environment(phase=0), "environment.phase"),

@@ -133,7 +133,9 @@ class Failure:
         """(clients, 2): not working from, until. The failing clients are drawn once per seed."""
         if not 0 <= self.share <= 1:
             raise BadInput("environment.failure.share", self.share, "a share of the clients from 0 to 1")
-        if self.start < 0 or (self.until and self.until <= self.start):
+        if not 0 <= self.start <= FOREVER:
+            raise BadInput("environment.failure.start", self.start, f"a round from 0 to {FOREVER}")
+        if self.until and not self.start < self.until <= FOREVER:
             raise BadInput("environment.failure.until", self.until, f"a round after start ({self.start}), or none")
         draws = np.random.default_rng([seed, 11]).random(clients)
         broken = np.zeros((clients, 2), np.int64)
