@@ -4,7 +4,10 @@ With ARCHIPEL_EXPLORE=1 they are drawn anew: a failure that is found so becomes 
 """
 
 import os
+import sys
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import settings
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
@@ -13,3 +16,18 @@ os.environ.setdefault("ARCHIPEL_BOUNDSCHECK", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("same", derandomize=not os.environ.get("ARCHIPEL_EXPLORE"))
 settings.load_profile("same")
+
+
+@pytest.fixture
+def archipel(folder, monkeypatch, capsys):
+    """The command line in this process, in a test's own folder: its status and what it printed."""
+    from archipel.cli import main
+
+    def call(*arguments):
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["archipel", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return SimpleNamespace(status=ended.value.code or 0, **capsys.readouterr()._asdict())
+
+    return call

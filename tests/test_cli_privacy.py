@@ -1,12 +1,8 @@
 """archipel privacy and archipel audit."""
 
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
-
-from archipel.cli import main
 
 DESCRIPTION = """
 rounds = 30
@@ -31,20 +27,6 @@ clip = 1.0
 def folder(tmp_path):
     (tmp_path / "federation.toml").write_text(DESCRIPTION)
     return tmp_path
-
-
-@pytest.fixture
-def archipel(folder, monkeypatch, capsys):
-    """The command line in this process: its status and what it printed."""
-
-    def call(*arguments):
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["archipel", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return SimpleNamespace(status=ended.value.code or 0, **capsys.readouterr()._asdict())
-
-    return call
 
 
 def test_it_says_what_each_client_will_have_paid_before_anything_runs(archipel):

@@ -1,14 +1,12 @@
 """What cannot be written, read or held in memory: a sentence and status 2, before anything is lost."""
 
 import json
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from archipel import Federation
-from archipel.cli import main, names_of
+from archipel.cli import names_of
 from archipel.figures import Claim, Figure, book
 
 DESCRIPTION = """
@@ -37,20 +35,6 @@ def folder(tmp_path):
         (tmp_path / f"sensors/s{k}.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
     (tmp_path / "taken").write_text("a file")
     return tmp_path
-
-
-@pytest.fixture
-def archipel(folder, monkeypatch, capsys):
-    """The command line in this process: its status and what it printed."""
-
-    def call(*arguments):
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["archipel", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return SimpleNamespace(status=ended.value.code or 0, **capsys.readouterr()._asdict())
-
-    return call
 
 
 def raising(problem):

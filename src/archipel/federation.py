@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from archipel.deployment import Deployment
-from archipel.describe import PATHS as PATHS
-from archipel.describe import as_table, choose, fill, read_toml, rewrite, write_toml
+from archipel.describe import PATHS, as_table, choose, fill, read_toml, rewrite, write_toml
 from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, did_you_mean
 from archipel.registry import ALGORITHMS, PROBLEMS, kind_of

@@ -132,19 +132,6 @@ def test_who_has_lost_all_weight_begins_anew_with_the_mean_it_had():
     assert me.weight[0] == 1 and np.isfinite(me.model).all()
 
 
-def test_who_has_spent_its_budget_learns_nothing_more_from_its_data():
-    """Then its stream may be anything, and the models are the same; it is not charged either."""
-
-    def table(noise, spread):
-        privacy = Privacy(epsilon=3.0, noise=noise, clip=1.0, unit="client")
-        federation = Federation(replace(SMALL, noise=spread), DualAveraging(), UNBALANCED, privacy=privacy, rounds=3)
-        return played(federation)[0].plan.tables["peer"]
-
-    assert not np.allclose(table(20.0, 0.3).model, table(20.0, 0.9).model)
-    first, second = (table(1e-3, spread) for spread in (0.3, 0.9))  # too little noise: not even one release is covered
-    assert np.array_equal(first.model, second.model) and (first.releases == 0).all() and (first.spent == 0).all()
-
-
 def test_sums_stay_what_they_were_when_all_have_spent_their_budgets():
     """Laplace noise whose first release leaves too little for a second: pushing alone does not change the total."""
     privacy = Privacy(mechanism="laplace", epsilon=1.5, noise=2.0, clip=1.0, unit="client")

@@ -320,12 +320,13 @@ def test_the_twin_of_an_audit_keeps_a_budget_that_can_be_kept():
     twin.constraint.check(twin.mapped(4))
 
 
-def test_who_has_spent_its_budget_learns_nothing_more_from_its_data():
+@pytest.mark.parametrize("kind", [MirrorDescent, DualAveraging])
+def test_who_has_spent_its_budget_learns_nothing_more_from_its_data(kind):
     """Then its stream may be anything, and the models are the same; it is not charged either."""
 
     def table(noise, spread):
         privacy = Privacy(epsilon=3.0, noise=noise, clip=1.0, unit="client")
-        federation = Federation(replace(SMALL, noise=spread), MirrorDescent(), UNBALANCED, privacy=privacy, rounds=3)
+        federation = Federation(replace(SMALL, noise=spread), kind(), UNBALANCED, privacy=privacy, rounds=3)
         return played(federation)[0].plan.tables["peer"]
 
     assert not np.allclose(table(20.0, 0.3).model, table(20.0, 0.9).model)
