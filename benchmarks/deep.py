@@ -84,22 +84,22 @@ def rounds(model, repeats, folder):
     np.savez(folder / "pictures.npz", x=x, y=y, x_test=x[:10], y_test=y[:10])
     problem = Deep(data=str(folder / "pictures.npz"), model=model, clients=CLIENTS)
     federation = Federation(problem, FedAvgDeep(STEP, BATCH), rounds=1000)
-    stage = federation.stage(1)
-    engine = federation.engine_of(stage)
-    module, done = copy.deepcopy(stage.task.source.learner.module), {"ours": 0, "bare": 0}
+    instance = federation.instance(1)
+    engine = federation.engine_of(instance)
+    module, done = copy.deepcopy(instance.task.source.learner.module), {"ours": 0, "bare": 0}
 
     def ours():
         engine.advance(done["ours"], done["ours"] + 1)
         done["ours"] += 1
 
     def bare():
-        bare_round(module, stage.task.source, done["bare"])
+        bare_round(module, instance.task.source, done["bare"])
         done["bare"] += 1
 
     times = alternating({"bare": bare, "ours": ours}, repeats)
     flat = nn.utils.parameters_to_vector(module.parameters()).detach().numpy()
-    apart = float(np.abs(flat - stage.plan.tables["server"].model[0]).max())
-    return summary(times, "bare") | {"parameters": stage.task.size, "models_apart": apart}
+    apart = float(np.abs(flat - instance.plan.tables["server"].model[0]).max())
+    return summary(times, "bare") | {"parameters": instance.task.size, "models_apart": apart}
 
 
 def clipping(widths, repeats, batch=256):

@@ -97,8 +97,8 @@ def stand_ins(
     federation: Federation, folder: Path, names: list[str], address: str, stop: threading.Event
 ) -> list[StandIn]:
     """Threads of this process that stand in for devices, each device with a connection of its own."""
-    stage = federation.stage()
-    made = [StandIn(federation, part_of(federation, name, stage), folder, address) for name in names]
+    instance = federation.instance()
+    made = [StandIn(federation, part_of(federation, name, instance), folder, address) for name in names]
     for i in range(THREADS):
         threading.Thread(target=attend, args=(made[i::THREADS], stop), daemon=True).start()
     return made
@@ -113,7 +113,7 @@ def attend(devices: list[StandIn], stop: threading.Event) -> None:
 
 def prepare(clients: int, folder: Path) -> tuple[Federation, list[str], str]:
     federation = federation_of(clients, keys=str(folder / "keys"))
-    names = [member.name for member in roster_of(federation.stage()).members]
+    names = [member.name for member in roster_of(federation.instance()).members]
     keys.make(folder / "keys", {name: ["127.0.0.1"] if name == "server" else [] for name in names})
     return federation, names[1:], f"127.0.0.1:{free_port()}"
 

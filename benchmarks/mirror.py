@@ -36,8 +36,8 @@ def main() -> None:
     reader.add_argument("--engine", choices=("parallel", "serial"), default="parallel")
     asked = reader.parse_args()
     federation = federation_of(asked)
-    stage = federation.stage()
-    engine = federation.with_(engine=asked.engine).engine_of(stage)
+    instance = federation.instance()
+    engine = federation.with_(engine=asked.engine).engine_of(instance)
     engine.advance(0, 2)  # compiles, and warms up
     begun = time.perf_counter()
     engine.advance(2, asked.rounds + 2)

@@ -14,9 +14,9 @@ from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
 from archipel.auditing import examine, judged, tiled, twin_of, watched
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot
+from archipel.privacy.accountant import pay_per_sample, release_cost
 from archipel.privacy.noise import disturb
 from archipel.privacy.policy import Privacy, Range
-from archipel.privacy.purse import pay_apart, release_cost
 from archipel.problems.networked import Regression
 from archipel.simulate.plain import PlainEngine
 from archipel.topology import Peers, Servers
@@ -39,8 +39,8 @@ class Cheating(OnlineFed):
 
     cheat: str = "half noise"
 
-    def plan(self, scene):
-        plan = super().plan(scene)
+    def plan(self, setup):
+        plan = super().plan(setup)
         down, up = plan.turns
         return plan._replace(turns=(down, up._replace(act=CHEATS[self.cheat])))
 
@@ -52,7 +52,7 @@ def learned(me, data, settings, moment, scale):
 
 
 def half_noise(me, data, said, settings, moment):
-    pay_apart(me, release_cost(settings.law, settings.change, me.noise[0]))
+    pay_per_sample(me, release_cost(settings.law, settings.change, me.noise[0]))
     learned(me, data, settings, moment, me.noise[0] / 2)
     said.values[:] = me.model
     return True
@@ -112,8 +112,8 @@ def test_fresh_noise_on_an_old_sample_is_caught():
 
     @dataclass(frozen=True)
     class Retold(OnlineFed):
-        def plan(self, scene):
-            plan = super().plan(scene)
+        def plan(self, setup):
+            plan = super().plan(setup)
             down, up = plan.turns
             return plan._replace(turns=(down._replace(take=stubborn_take), up._replace(act=noise_on_what_is_said)))
 
@@ -186,14 +186,14 @@ def test_p_admm_is_audited_and_its_assumption_found_false():
 class Shy(OnlineFed):
     """Steps as far as it likes while nobody looks: only an environment in which clients are away gives it away."""
 
-    def plan(self, scene):
-        plan = super().plan(scene)
+    def plan(self, setup):
+        plan = super().plan(setup)
         down, up = plan.turns
         return plan._replace(turns=(down._replace(take=stubborn_take), up._replace(act=shy)))
 
 
 def shy(me, data, said, settings, moment):
-    pay_apart(me, release_cost(settings.law, settings.change, me.noise[0]))
+    pay_per_sample(me, release_cost(settings.law, settings.change, me.noise[0]))
     further = settings if moment.present else settings._replace(step=20 * settings.step)
     learned(me, data, further, moment, me.noise[0] if moment.present else 0.0)
     said.values[:] = me.model
@@ -215,14 +215,14 @@ def test_an_audit_has_draws_of_its_own_for_every_seed():
 # --- how it is done -------------------------------------------------------------------------------------------------
 
 
-def test_copies_of_a_stage_are_the_stage_again_and_again():
+def test_copies_of_an_instance_are_the_instance_again_and_again():
     """Without noise every copy does what one does."""
     for described in (peers(noise=0.0), Federation(STREAM, PaoFed(portion=2), privacy=Privacy(noise=0.0, clip=1.0))):
-        stage = twin_of(described, True, 0, 4).stage()
-        many = tiled(twin_of(described, True, 0, 4).stage(), 3)
-        for played in (stage, many):
+        instance = twin_of(described, True, 0, 4).instance()
+        many = tiled(twin_of(described, True, 0, 4).instance(), 3)
+        for played in (instance, many):
             PlainEngine(played).advance(0, 4)
-        for role, table in stage.plan.tables.items():
+        for role, table in instance.plan.tables.items():
             for one, all_ in zip(table, many.plan.tables[role]):
                 assert np.allclose(np.concatenate([one] * 3), all_, rtol=1e-12, atol=1e-12)
 

@@ -7,7 +7,7 @@ import pytest
 
 from archipel import Federation
 from archipel.cli import names_of
-from archipel.figures import Claim, Figure, book
+from archipel.figures import Claim, Figure, gallery
 
 DESCRIPTION = """
 rounds = 6
@@ -61,7 +61,7 @@ def test_what_cannot_be_written_is_noticed_before_anything_runs(archipel, monkey
     if command[0] == "up":
         pytest.importorskip("zenoh")
     monkeypatch.setattr(Federation, "run", raising(AssertionError("it ran")))
-    monkeypatch.setattr(book, "reproduce", raising(AssertionError("it ran")))
+    monkeypatch.setattr(gallery, "reproduce", raising(AssertionError("it ran")))
     refused = archipel(*command)
     assert refused.status == 2 and command[-2] in refused.err and command[-1].split("/")[0] in refused.err
 
@@ -137,7 +137,7 @@ def test_numbers_that_the_precision_cannot_square_are_refused(folder, archipel, 
 
 
 def test_a_figure_that_is_stopped_says_that_nothing_was_written(archipel, monkeypatch, folder):
-    monkeypatch.setattr(book, "reproduce", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(gallery, "reproduce", raising(KeyboardInterrupt()))
     stopped = archipel("reproduce", "pao-fed/3a", "--out", "figures")
     assert stopped.status == 130 and "nothing was written" in stopped.err
     assert not list((folder / "figures").iterdir())
@@ -146,7 +146,7 @@ def test_a_figure_that_is_stopped_says_that_nothing_was_written(archipel, monkey
 def test_claims_are_printed_as_they_are(archipel, monkeypatch, folder):
     claims = [Claim("[/red] holds", True, "1"), Claim("no", False, "2")]
     figure = Figure("pao-fed/3a", "t", {"a": ([0.0], [1.0])}, claims, "x", "y", note="see [/here]")
-    monkeypatch.setattr(book, "reproduce", lambda *_: figure)
+    monkeypatch.setattr(gallery, "reproduce", lambda *_: figure)
     told = archipel("reproduce", "pao-fed/3a", "--out", "figures")
     assert told.status == 0 and "[/red] holds" in told.out and "see [/here]" in told.out
     assert json.loads((folder / "figures/pao-fed-3a.json").read_text())["figure"] == "pao-fed/3a"

@@ -64,7 +64,7 @@ def test_bad_input_is_refused_with_its_key(what, tmp_path):
     with pytest.raises(BadInput) as problem:
         federation = Federation.load(path)
         federation.check()
-        federation.stage()
+        federation.instance()
     assert problem.value.key == key
     assert str(problem.value).endswith(".")
 

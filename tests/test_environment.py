@@ -1,4 +1,4 @@
-"""The weather: laws of availability and delay, failures, and schedules that are recorded and played again."""
+"""The conditions: laws of availability and delay, failures, and schedules that are recorded and played again."""
 
 from datetime import date
 
@@ -19,8 +19,8 @@ def moments(count, node=0):
 
 
 def delays(law, count=20_000):
-    weather = Environment(delay=law).weather(1, 1)
-    return np.array([delay(weather, moment) for moment in moments(count)])
+    conditions = Environment(delay=law).conditions(1, 1)
+    return np.array([delay(conditions, moment) for moment in moments(count)])
 
 
 def test_geometric_delays():
@@ -49,18 +49,20 @@ def test_fixed_delays_and_delays_from_a_file(tmp_path):
 
 
 def test_availability_per_group_and_changing_with_time():
-    weather = Environment(availability=((0.0, 1.0), (1.0, 0.0)), stride=2, phase=10).weather(4, 1)
-    seen = [[available(weather, Moment(k, n, key_of(1, k, n), -1, 1, True, 1.0)) for k in range(4)] for n in range(20)]
+    conditions = Environment(availability=((0.0, 1.0), (1.0, 0.0)), stride=2, phase=10).conditions(4, 1)
+    seen = [
+        [available(conditions, Moment(k, n, key_of(1, k, n), -1, 1, True, 1.0)) for k in range(4)] for n in range(20)
+    ]
     assert all(row == [False, False, True, True] for row in seen[:10])
     assert all(row == [True, True, False, False] for row in seen[10:])
-    weather = Environment(availability=0.3).weather(1, 1)
-    assert abs(np.mean([available(weather, m) for m in moments(20_000)]) - 0.3) < 0.015
+    conditions = Environment(availability=0.3).conditions(1, 1)
+    assert abs(np.mean([available(conditions, m) for m in moments(20_000)]) - 0.3) < 0.015
 
 
 def test_clients_that_malfunction_do_not_learn_and_come_back():
     broken = Environment(failure=Failure(share=1.0, start=10, until=20))
-    weather = broken.weather(3, 1)
-    working = [works(weather, moment) for moment in moments(30)]
+    conditions = broken.conditions(3, 1)
+    working = [works(conditions, moment) for moment in moments(30)]
     assert working == [True] * 10 + [False] * 10 + [True] * 10
     federation = Federation(STREAM, PaoFed(), environment=broken, rounds=40, every=10, engine="serial")
     updates = dict(federation.run().curve("updates"))
@@ -68,15 +70,15 @@ def test_clients_that_malfunction_do_not_learn_and_come_back():
 
 
 def test_failing_for_good():
-    weather = Environment(failure=Failure(share=0.5, start=3)).weather(1000, 1)
-    failed = [not works(weather, Moment(k, 10**9, 0, -1, 1, True, 1.0)) for k in range(1000)]
+    conditions = Environment(failure=Failure(share=0.5, start=3)).conditions(1000, 1)
+    failed = [not works(conditions, Moment(k, 10**9, 0, -1, 1, True, 1.0)) for k in range(1000)]
     assert 400 < sum(failed) < 600
 
 
 def test_a_recorded_schedule_plays_again(tmp_path):
     rough = Environment(availability=0.5, delay=Delay(delta=0.5, limit=3), failure=Failure(share=0.3, start=5, until=9))
     federation = Federation(STREAM, PaoFed(limit=3), environment=rough, rounds=40, engine="serial")
-    plan = schedule(federation.stage().weather, 40, federation.seed)
+    plan = schedule(federation.instance().conditions, 40, federation.seed)
     assert {ABSENT, BROKEN, 0, 1} <= set(np.unique(plan))
     np.savez(tmp_path / "schedule.npz", schedule=plan)
     again = federation.with_(environment=Environment(replay=str(tmp_path / "schedule.npz")))
@@ -91,7 +93,7 @@ def test_a_torn_schedule_is_refused(tmp_path):
     for wrong in (content[:60], content[:-30], b"", (tmp_path / "array.npy").read_bytes()):
         torn.write_bytes(wrong)
         with pytest.raises(BadInput, match=r"environment\.replay.*--record"):
-            Environment(replay=str(torn)).weather(8, 1)
+            Environment(replay=str(torn)).conditions(8, 1)
 
 
 def test_all_algorithms_of_a_comparison_meet_one_schedule():
@@ -130,7 +132,7 @@ def test_all_algorithms_of_a_comparison_meet_one_schedule():
         (Environment(phase=0), "environment.phase"),
     ],
 )
-def test_bad_weather_is_refused(environment, key):
+def test_bad_conditions_is_refused(environment, key):
     with pytest.raises(BadInput) as problem:
-        environment.weather(8, 1)
+        environment.conditions(8, 1)
     assert problem.value.key == key

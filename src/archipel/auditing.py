@@ -7,7 +7,7 @@ on its epsilon (see `privacy.audit`). For a guarantee that is enforced it must n
 Three pairs are tried: the worst case, a typical one, and where clients may be away or late the worst case in that
 environment, in which a client may learn long before it is heard.
 
-Many runs are played at once: copies of the twin side by side in one stage, each with its own draws.
+Many runs are played at once: copies of the twin side by side in one instance, each with its own draws.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.environment import Environment, Weather
+from archipel.environment import Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
@@ -27,8 +27,8 @@ from archipel.problems.online_losses import ONLINE_LOSSES
 from archipel.problems.shards import Shards, TrainTest, numbered, one
 from archipel.problems.task import Task
 from archipel.simulate.graph import SILENT, GraphEngine
+from archipel.simulate.instance import Edges, Instance
 from archipel.simulate.plain import PlainEngine
-from archipel.simulate.stage import Edges, Stage
 from archipel.topology import Digraph, Peers, Star
 
 CLIENTS, SIZE, SAMPLES = 2, 4, 4
@@ -56,10 +56,10 @@ class Neighbours:
     pull: tuple[float, ...]  # and in which direction
     regulariser: tuple[float, ...] = (0.0, 0.0)
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The twin's data: the same for every seed."""
         draw = np.random.default_rng(7)
-        each = SAMPLES if shown != "stream" else rounds
+        each = SAMPLES if data_kind != "stream" else rounds
         x, y = draw.standard_normal((CLIENTS * each, SIZE)) / 2, draw.standard_normal(CLIENTS * each) / 2
         other_x, other_y = draw.standard_normal((each, SIZE)) / 2, draw.standard_normal(each) / 2
         changed = slice(0, 1 if self.unit == "sample" else each)
@@ -76,7 +76,9 @@ class Neighbours:
             y = np.where(y > 0, 1.0, -1.0)
         data = Shards(x, y, np.arange(CLIENTS + 1) * each, numbered(CLIENTS))
         split = TrainTest(data, one(x[:1], y[:1]), UNCHANGED, UNCHANGED)
-        task = measured_task(split, 0, 1.0, self.loss if self.loss in LOSSES else "squared", seed, rounds, dtype, shown)
+        task = measured_task(
+            split, 0, 1.0, self.loss if self.loss in LOSSES else "squared", seed, rounds, dtype, data_kind
+        )
         return task._replace(loss=code, regulariser=(self.regulariser[0], self.regulariser[1]))
 
 
@@ -132,7 +134,7 @@ def judged(pair: str, twin: Federation, seen: list[Any], claimed: float) -> Verd
     policy = twin.privacy
     test = gaussian_audit if policy.mechanism == "gaussian" else audit
     finding = test(seen[0], seen[1], policy.delta, CONFIDENCE)
-    how = twin.stage().plan.purse.terms.how
+    how = twin.instance().plan.accountant.terms.how
     return Verdict(pair, claimed, finding.epsilon, policy.delta, CONFIDENCE, how, finding.test, len(seen[0]))
 
 
@@ -144,7 +146,7 @@ def twin_of(
     if federation.topology.__class__ not in TWINS:
         right = "star or peers, or a digraph, for an audit"
         raise BadInput("topology.kind", type(federation.topology).__name__.lower(), right)
-    task = federation.scene().task
+    task = federation.setup().task
     loss = next(name for name, code in ONLINE_LOSSES.items() if code == task.loss)
     finite = policy.clip if np.isfinite(policy.clip) else policy.bounds.features
     reach = 10 * max(finite if np.isfinite(finite) else 1.0, 1.0)
@@ -186,39 +188,39 @@ def watched(
     twin: Federation, runs: int, seed: int, engine: str, note: Callable[[int], None] | None
 ) -> tuple[Any, float]:
     """(runs, what was said in all rounds), and the epsilon that the first client's ledger claims."""
-    stage, parts, claimed = twin.stage(), [], 0.0
-    if stage.plan.plain_only:
+    instance, parts, claimed = twin.instance(), [], 0.0
+    if instance.plan.plain_only:
         raise BadInput("algorithm.kind", type(twin.algorithm).__name__, "one whose node functions can be compiled")
-    turn = next(i for i, t in enumerate(stage.plan.turns) if t.sender == stage.data_role)
+    turn = next(i for i, t in enumerate(instance.plan.turns) if t.sender == instance.data_role)
     for begun in range(0, runs, CHUNK):
         copies = min(CHUNK, runs - begun)
-        many = tiled(stage, copies)._replace(seed=seed + begun // CHUNK)
+        many = tiled(instance, copies)._replace(seed=seed + begun // CHUNK)
         player: Any = PlainEngine(many) if engine == "plain" else compiled(many)
         said = []
         for n in range(twin.rounds):
             player.advance(n, n + 1)
-            said.append(spoken(player.said[turn], copies, stage.plan.turns[turn].word, stage.task.size))
+            said.append(spoken(player.said[turn], copies, instance.plan.turns[turn].word, instance.task.size))
         parts.append(np.concatenate(said, 1))
-        claimed = max(claimed, claim(stage, many.plan.tables))
+        claimed = max(claimed, claim(instance, many.plan.tables))
         if note:
             note(begun + copies)
     return np.concatenate(parts), claimed
 
 
-def compiled(stage: Stage) -> GraphEngine:
-    """The engine for any links: a stage of many stars has many servers."""
+def compiled(instance: Instance) -> GraphEngine:
+    """The engine for any links: an instance of many stars has many servers."""
     from archipel.simulate.compile import prepare_cache
 
     prepare_cache()
-    return GraphEngine(stage, False)
+    return GraphEngine(instance, False)
 
 
-def claim(stage: Stage, tables: dict[str, Any]) -> float:
+def claim(instance: Instance, tables: dict[str, Any]) -> float:
     """The epsilon of the first clients' ledgers, at most."""
-    table = tables[stage.data_role]
+    table = tables[instance.data_role]
     dearest = CLIENTS * int(np.argmax(table.spent[::CLIENTS, 0]))
     mine = type(table)(*[column[dearest : dearest + 1] for column in table])
-    return float(stage.plan.purse.paid({stage.data_role: mine}).epsilon[0])
+    return float(instance.plan.accountant.paid({instance.data_role: mine}).epsilon[0])
 
 
 def spoken(said: Any, copies: int, word: Any, size: int) -> Any:
@@ -240,9 +242,9 @@ def spoken(said: Any, copies: int, word: Any, size: int) -> Any:
     return np.where(heard[:, None], out, 0.0).reshape(copies, -1)
 
 
-def tiled(stage: Stage, copies: int) -> Stage:
-    """Many copies of a stage side by side, as one: nodes r K to r K + K - 1 are those of copy r."""
-    plan, task = stage.plan, stage.task
+def tiled(instance: Instance, copies: int) -> Instance:
+    """Many copies of an instance side by side, as one: nodes r K to r K + K - 1 are those of copy r."""
+    plan, task = instance.plan, instance.task
     tables = {role: type(t)(*[repeated(column, copies) for column in t]) for role, t in plan.tables.items()}
     source = {name: getattr(task.source, name) for name in task.source._fields}
     for name, array in source.items():
@@ -251,24 +253,24 @@ def tiled(stage: Stage, copies: int) -> Stage:
     source["starts"] = chained(source["starts"], copies)
     links = {
         way: tuple(copied(edges, copies, len(plan.tables[way[0]][0])) for edges in phases)
-        for way, phases in stage.links.items()
+        for way, phases in instance.links.items()
         if way[0] in tables and way[1] in tables
     }
-    return stage._replace(
+    return instance._replace(
         plan=plan._replace(tables=tables),
         task=task._replace(source=type(task.source)(**source), clients=task.clients * copies),
         links=links,
-        weather=spread_out(stage.weather, copies),
+        conditions=spread_out(instance.conditions, copies),
     )
 
 
-def spread_out(weather: Weather, copies: int) -> Weather:
-    """The same weather for every copy."""
-    return weather._replace(
-        chance=np.tile(weather.chance, (1, copies)),
-        law=np.tile(weather.law, copies),
-        broken=np.tile(weather.broken, (copies, 1)),
-        recorded=np.tile(weather.recorded, (1, copies)),
+def spread_out(conditions: Conditions, copies: int) -> Conditions:
+    """The same conditions for every copy."""
+    return conditions._replace(
+        chance=np.tile(conditions.chance, (1, copies)),
+        law=np.tile(conditions.law, copies),
+        broken=np.tile(conditions.broken, (copies, 1)),
+        recorded=np.tile(conditions.recorded, (1, copies)),
     )
 
 

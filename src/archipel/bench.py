@@ -36,15 +36,15 @@ def pao_fed(clients: int) -> dict[str, float]:
 
     environment = Environment(availability=(0.25, 0.1, 0.025, 0.005), stride=4, delay=Delay())
     federation = Federation(Synthetic(clients=clients), PaoFed(), environment=environment, engine="parallel")
-    stage = federation.stage()
-    engine = federation.engine_of(stage)
+    instance = federation.instance()
+    engine = federation.engine_of(instance)
     rounds = max(1, min(400, 2_000_000 // clients))
     engine.advance(0, 1)
     peak = peak_mb()
     best, kernel, numpy_rate, n = 0.0, 0.0, 0.0, 1
-    bare = bare_kernel(stage, clients, parallel=True)
+    bare = bare_kernel(instance, clients, parallel=True)
     bare(1)
-    rendition = NumpyRendition(stage, clients)
+    rendition = NumpyRendition(instance, clients)
     few = max(1, min(100, 200_000 // clients))
     for _ in range(REPEATS):
         before = engine.updates
@@ -111,7 +111,7 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def bare_kernel(stage: Any, clients: int, parallel: bool) -> Callable[[int], None]:
+def bare_kernel(instance: Any, clients: int, parallel: bool) -> Callable[[int], None]:
     """Features, dot and update alone, over as many models: the limit that a whole run cannot beat."""
     from archipel.simulate.compile import build, enable
     from archipel.simulate.kernels import bare_driver
@@ -119,7 +119,7 @@ def bare_kernel(stage: Any, clients: int, parallel: bool) -> Callable[[int], Non
 
     enable()
     kernel = build(bare_driver(parallel), parallel)
-    models, source = np.zeros((clients, FEATURES), np.float32), stage.task.source
+    models, source = np.zeros((clients, FEATURES), np.float32), instance.task.source
     x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
     y = x.sum(1)
     scratch = np.zeros((blocks_of(clients), FEATURES), np.float32)
@@ -131,9 +131,9 @@ def bare_kernel(stage: Any, clients: int, parallel: bool) -> Callable[[int], Non
 class NumpyRendition:
     """PAO-Fed-C2 as a person would write it in vectorised NumPy: all clients at once."""
 
-    def __init__(self, stage: Any, clients: int):
-        self.source, self.settings = stage.task.source, stage.plan.settings
-        self.chance = stage.weather.chance[0].astype(np.float32)
+    def __init__(self, instance: Any, clients: int):
+        self.source, self.settings = instance.task.source, instance.plan.settings
+        self.chance = instance.conditions.chance[0].astype(np.float32)
         self.models = np.zeros((clients, FEATURES), np.float32)
         self.server = np.zeros(FEATURES, np.float32)
         self.past = np.zeros((clients, 5), np.float32)

@@ -107,11 +107,11 @@ def reproduce(
 
     Example: archipel reproduce pao-fed/3a --quick --out figures
     """
-    from archipel.figures.book import BOOK, reproduce, save
+    from archipel.figures.gallery import GALLERY, reproduce, save
     from archipel.results import ready
 
-    if figure not in BOOK:
-        raise BadInput("figure", figure, did_you_mean(figure, BOOK))
+    if figure not in GALLERY:
+        raise BadInput("figure", figure, did_you_mean(figure, GALLERY))
     ready(out)
     try:
         with progress_bar(figure) as update:
@@ -190,9 +190,9 @@ def listed_topologies() -> Iterator[tuple[str, str]]:
 
 
 def listed_figures() -> Iterator[tuple[str, str]]:
-    from archipel.figures.book import BOOK, describe
+    from archipel.figures.gallery import GALLERY, describe
 
-    return ((name, describe(name)) for name in BOOK)
+    return ((name, describe(name)) for name in GALLERY)
 
 
 def listed_datasets() -> Iterator[tuple[str, str, str, str]]:
@@ -269,8 +269,8 @@ def save_schedule(described: Any, path: Path) -> None:
 
     from archipel.environment import schedule
 
-    weather = described.stage().weather
-    np.savez_compressed(path, schedule=schedule(weather, described.rounds, described.seed))
+    conditions = described.instance().conditions
+    np.savez_compressed(path, schedule=schedule(conditions, described.rounds, described.seed))
 
 
 register_deployment(app)

@@ -26,7 +26,7 @@ def up(
     out: Annotated[Path, typer.Option("--out", help="Folder for the results and the nodes' states.")] = Path("results"),
     rounds: Rounds = 0,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Play the weather of the simulation, step by step: the same model.")
+        bool, typer.Option("--replay", help="Play the conditions of the simulation, step by step: the same model.")
     ] = False,
     chaos: Annotated[int | None, typer.Option(help="Kill, pause and cut nodes, as this seed chooses.")] = None,
 ) -> None:
@@ -106,7 +106,7 @@ def make_keys(
 
     described = Federation.load(federation)
     folder = out or federation.parent / described.deploy.keys
-    roster = roster_of(described.stage())
+    roster = roster_of(described.instance())
     hosts = {
         member.name: [host_of(described.deploy.addresses[member.name])]
         if member.name in described.deploy.addresses

@@ -33,11 +33,11 @@ def privacy(federation: Description, as_json: Json = False) -> None:
     from archipel.federation import Federation
 
     described = Federation.load(federation)
-    stage = described.stage()
-    if stage.plan.purse is None:
+    instance = described.instance()
+    if instance.plan.accountant is None:
         screen.print("No [privacy] table: nothing is protected, nothing is counted.")
         return
-    outlook = forecast(stage)
+    outlook = forecast(instance)
     if as_json:
         print(json.dumps(outlook, indent=1))
         return
@@ -93,14 +93,14 @@ def show(verdicts: list[Any], rounds: int) -> None:
     Console(width=max(screen.width, WIDE), **plain).print(grid)
 
 
-def forecast(stage: Any) -> dict[str, Any]:
+def forecast(instance: Any) -> dict[str, Any]:
     """What `ledger.json` will say at most after the last round."""
-    from archipel.privacy.purse import Purse, finite
+    from archipel.privacy.accountant import Accountant, finite
 
-    purse = stage.plan.purse
-    if isinstance(purse, Purse):
-        return purse.outlook()
-    ledger, paid = purse.ledger(stage.plan.tables, []), purse.forecast()
+    accountant = instance.plan.accountant
+    if isinstance(accountant, Accountant):
+        return accountant.outlook()
+    ledger, paid = accountant.ledger(instance.plan.tables, []), accountant.forecast()
     for k, node in enumerate(ledger["nodes"]):
         node.pop("over_time", None)
         node["releases"] = int(paid.releases[k])

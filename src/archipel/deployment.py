@@ -7,7 +7,7 @@ from archipel.errors import BadInput
 PACES = {
     "quorum": "a round ends when enough have answered, or at the deadline",
     "clock": "a round lasts `period` seconds, whoever is there",
-    "replay": "everyone waits for everyone, plays the weather of the simulation, and ends with its model",
+    "replay": "everyone waits for everyone, plays the conditions of the simulation, and ends with its model",
 }
 
 

@@ -22,7 +22,7 @@ UNREADABLE = (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, 
 FOREVER = np.iinfo(np.int64).max
 
 
-class Weather(NamedTuple):
+class Conditions(NamedTuple):
     """An environment as arrays: every law is a table, so that one compilation serves them all."""
 
     chance: Any  # (phases, clients): probability to be available
@@ -30,34 +30,34 @@ class Weather(NamedTuple):
     law: Any  # (clients,): which delay law a client's messages follow
     tail: Any  # (laws, limit + 2): P(delay >= l); beyond the limit a message is lost
     broken: Any  # (clients, 2): a client does not work from this round until that one
-    recorded: Any  # (rounds, clients) of delays or ABSENT, BROKEN, LOST; empty when the weather is drawn
+    recorded: Any  # (rounds, clients) of delays or ABSENT, BROKEN, LOST; empty when conditions are drawn
 
 
 @kernel
-def works(weather: Any, moment: Any) -> Any:
+def works(conditions: Any, moment: Any) -> Any:
     """A client that malfunctions does not learn either."""
-    if weather.recorded.shape[0] > 0:
-        return weather.recorded[moment.round % weather.recorded.shape[0], moment.node] != BROKEN
-    return not weather.broken[moment.node, 0] <= moment.round < weather.broken[moment.node, 1]
+    if conditions.recorded.shape[0] > 0:
+        return conditions.recorded[moment.round % conditions.recorded.shape[0], moment.node] != BROKEN
+    return not conditions.broken[moment.node, 0] <= moment.round < conditions.broken[moment.node, 1]
 
 
 @kernel
-def available(weather: Any, moment: Any) -> Any:
+def available(conditions: Any, moment: Any) -> Any:
     """The trial on p_{k,n}: can the client talk this round."""
-    if weather.recorded.shape[0] > 0:
-        return weather.recorded[moment.round % weather.recorded.shape[0], moment.node] >= LOST
+    if conditions.recorded.shape[0] > 0:
+        return conditions.recorded[moment.round % conditions.recorded.shape[0], moment.node] >= LOST
     phase = 0
-    if weather.chance.shape[0] > 1:  # divisions are slow
-        phase = (moment.round // weather.phase[0]) % weather.chance.shape[0]
-    return uniform(moment.key, AVAILABLE) < weather.chance[phase, moment.node]
+    if conditions.chance.shape[0] > 1:  # divisions are slow
+        phase = (moment.round // conditions.phase[0]) % conditions.chance.shape[0]
+    return uniform(moment.key, AVAILABLE) < conditions.chance[phase, moment.node]
 
 
 @kernel
-def delay(weather: Any, moment: Any) -> Any:
+def delay(conditions: Any, moment: Any) -> Any:
     """How many rounds late a message is; LOST when it never counts."""
-    if weather.recorded.shape[0] > 0:
-        return int(weather.recorded[moment.round % weather.recorded.shape[0], moment.node])
-    tail = weather.tail[weather.law[moment.node]]
+    if conditions.recorded.shape[0] > 0:
+        return int(conditions.recorded[moment.round % conditions.recorded.shape[0], moment.node])
+    tail = conditions.tail[conditions.law[moment.node]]
     u = uniform(moment.key, DELAY)
     late = 0
     while late + 1 < tail.shape[0] and u < tail[late + 1]:
@@ -65,11 +65,11 @@ def delay(weather: Any, moment: Any) -> Any:
     return late if late < tail.shape[0] - 1 else LOST
 
 
-def may_be_late(weather: Weather) -> bool:
+def may_be_late(conditions: Conditions) -> bool:
     """Whether a message of someone who is there may arrive late, or never."""
-    if len(weather.recorded):
-        return bool(np.isin(weather.recorded, (0, ABSENT, BROKEN), invert=True).any())
-    return bool((weather.tail[np.unique(weather.law), 1:] > 0).any())
+    if len(conditions.recorded):
+        return bool(np.isin(conditions.recorded, (0, ABSENT, BROKEN), invert=True).any())
+    return bool((conditions.tail[np.unique(conditions.law), 1:] > 0).any())
 
 
 # --- the delay laws a user can name -----------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Environment:
     stragglers: float = 1.0
     replay: str = ""
 
-    def weather(self, clients: int, seed: int) -> Weather:
+    def conditions(self, clients: int, seed: int) -> Conditions:
         """The tables of a run."""
         chance = self.chances(clients)
         tail = np.stack([self.delay.tail(), Delay(delta=0.0, limit=self.delay.limit).tail()])
@@ -171,7 +171,7 @@ class Environment:
         if not 1 <= self.phase <= FOREVER:
             raise BadInput("environment.phase", self.phase, f"a number of rounds from 1 to {FOREVER}")
         recorded = read_schedule(self.replay, clients) if self.replay else np.zeros((0, clients), np.int16)
-        return Weather(
+        return Conditions(
             chance,
             np.array([self.phase], np.int64),
             prompt.astype(np.int64),
@@ -206,21 +206,21 @@ def numbers(given: Any) -> Any:
     return found.astype(float) if found.dtype.kind in "iuf" else np.zeros(0)
 
 
-def schedule(weather: Weather, rounds: int, seed: int) -> Any:
-    """What the weather will be, as an array (rounds, clients) that can be saved and played again."""
+def schedule(conditions: Conditions, rounds: int, seed: int) -> Any:
+    """What the conditions will be, as an array (rounds, clients) that can be saved and played again."""
     from archipel.node import Moment
 
-    clients = weather.chance.shape[1]
+    clients = conditions.chance.shape[1]
     plan = np.empty((rounds, clients), np.int16)
     for n in range(rounds):
         for k in range(clients):
             moment = Moment(k, n, key_of(seed, k, n), -1, 1, True, 1.0)
-            if not works(weather, moment):
+            if not works(conditions, moment):
                 plan[n, k] = BROKEN
-            elif not available(weather, moment):
+            elif not available(conditions, moment):
                 plan[n, k] = ABSENT
             else:
-                plan[n, k] = delay(weather, moment)
+                plan[n, k] = delay(conditions, moment)
     return plan
 
 

@@ -20,9 +20,9 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.registry import ALGORITHMS, PROBLEMS, kind_of
 from archipel.results import Result
 from archipel.simulate.engine import Engine, engine_for
-from archipel.simulate.stage import Stage, all_edges
+from archipel.simulate.instance import Instance, all_edges
 from archipel.topology import TOPOLOGIES, Star
-from archipel.turns import Scene
+from archipel.turns import Setup
 
 SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy", "deploy")
 LATEST = 10_000  # rounds that a server may wait for an update: it keeps a place for each of them
@@ -112,45 +112,45 @@ class Federation:
                 table[section] = named | as_table(part)
         return write_toml(table) + "\n"
 
-    def scene(self, seed: int | None = None) -> Scene:
+    def setup(self, seed: int | None = None) -> Setup:
         """The data and the graph of a seed."""
         seed = self.seed if seed is None else seed
         dtype = PRECISIONS[self.precision or self.algorithm.precision]
-        shown = getattr(self.algorithm, "shown", "stream")
+        data_kind = getattr(self.algorithm, "data_kind", "stream")
         topology = self.topology
-        if getattr(self.algorithm, "pieces", False) and hasattr(topology, "force"):
+        if getattr(self.algorithm, "allow_disconnected", False) and hasattr(topology, "force"):
             topology = replace(topology, force=True)  # an algorithm whose servers do not talk
         if getattr(self.problem, "clustered", False):  # its data follow the clusters of the graph
             graph = topology.build(self.problem.clients, seed)
-            task = self.problem.task(seed, self.rounds, dtype, shown, graph)
+            task = self.problem.task(seed, self.rounds, dtype, data_kind, graph)
         else:
-            task = self.problem.task(seed, self.rounds, dtype, shown)
+            task = self.problem.task(seed, self.rounds, dtype, data_kind)
             graph = topology.build(task.clients, seed, task.names or None)
-        return Scene(task, graph, dtype, self.rounds, seed, self.privacy)
+        return Setup(task, graph, dtype, self.rounds, seed, self.privacy)
 
-    def stage(self, seed: int | None = None) -> Stage:
+    def instance(self, seed: int | None = None) -> Instance:
         """Everything an engine plays, for a seed."""
-        scene = self.scene(seed)
-        plan = self.algorithm.plan(scene)
-        if self.privacy is not None and plan.purse is None:
+        setup = self.setup(seed)
+        plan = self.algorithm.plan(setup)
+        if self.privacy is not None and plan.accountant is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
-        if scene.task.peeked and hasattr(plan.purse, "assuming"):
-            plan = plan._replace(purse=plan.purse.assuming(scene.task.peeked))
-        weather = self.environment.weather(scene.task.clients, scene.seed)
-        if getattr(self.algorithm, "punctual", False) and may_be_late(weather):
+        if setup.task.assumed_public and hasattr(plan.accountant, "assuming"):
+            plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
+        conditions = self.environment.conditions(setup.task.clients, setup.seed)
+        if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
             raise BadInput("environment.delay", self.environment.delay.kind, right)
         role = "client" if "client" in plan.tables else "peer"
-        return Stage(plan, scene.task, all_edges(scene.graph), weather, scene.seed, role, graph=scene.graph)
+        return Instance(plan, setup.task, all_edges(setup.graph), conditions, setup.seed, role, graph=setup.graph)
 
-    def engine_of(self, stage: Stage, side_by_side: bool = False) -> Engine:
-        """The engine that plays a stage of this federation."""
-        return engine_for(stage, self.engine, side_by_side)
+    def engine_of(self, instance: Instance, side_by_side: bool = False) -> Engine:
+        """The engine that plays an instance of this federation."""
+        return engine_for(instance, self.engine, side_by_side)
 
     def check(self) -> dict[str, float]:
         """Refuse what would go wrong, before anything runs; what theory says of it, as numbers."""
         checker = getattr(self.algorithm, "check", None)
-        return checker(self.scene()) if checker else {}
+        return checker(self.setup()) if checker else {}
 
     def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.

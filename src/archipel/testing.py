@@ -25,11 +25,11 @@ def check_algorithm(federation: Federation, parallel: bool = False) -> None:
 
 
 def played(federation: Federation, engine: str) -> tuple[Any, Any]:
-    """The stage and the engine after all rounds."""
-    stage = federation.stage()
-    player = federation.with_(engine=engine).engine_of(stage)
+    """The instance and the engine after all rounds."""
+    instance = federation.instance()
+    player = federation.with_(engine=engine).engine_of(instance)
     player.advance(0, federation.rounds)
-    return stage, player
+    return instance, player
 
 
 def check_engines_agree(federation: Federation, parallel: bool) -> None:
@@ -56,30 +56,32 @@ def check_engines_agree(federation: Federation, parallel: bool) -> None:
 
 def check_telling_changes_nothing(federation: Federation) -> None:
     """A node that tells its receivers something does not change by it."""
-    stage, _ = played(federation.with_(rounds=min(3, federation.rounds)), "plain")
-    for turn in stage.plan.turns:
+    instance, _ = played(federation.with_(rounds=min(3, federation.rounds)), "plain")
+    for turn in instance.plan.turns:
         if isinstance(turn, Tell):
             from archipel.draws import key_of
             from archipel.node import Moment, row
 
-            teller = row(stage.plan.tables[turn.sender], 0)
+            teller = row(instance.plan.tables[turn.sender], 0)
             before = [array.copy() for array in teller]
             word = type(turn.word)(*[array.copy() for array in turn.word])
-            turn.tell(teller, word, stage.plan.settings, Moment(0, 1, key_of(1, 0, 1), 0, 1, True, 1.0))
+            turn.tell(teller, word, instance.plan.settings, Moment(0, 1, key_of(1, 0, 1), 0, 1, True, 1.0))
             assert all(map(np.array_equal, before, teller)), f"{turn.tell.__name__} changes the {turn.sender}"
 
 
 def check_hearing_is_a_fold(federation: Federation) -> None:
     """Messages, settings and tables are numbers of fixed shapes, so that a device can refuse what does not fit."""
-    stage = federation.stage()
-    for turn in stage.plan.turns:
+    instance = federation.instance()
+    for turn in instance.plan.turns:
         assert all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in turn.word), turn
-    for table in stage.plan.tables.values():
+    for table in instance.plan.tables.values():
         rows = {len(array) for array in table}
         assert len(rows) == 1, f"{type(table).__name__}: every array has one row a node, found {rows}"
-    assert stage.plan.parameters.keys() == set(range(len(stage.plan.turns))), "parameters: one number for each turn"
+    assert instance.plan.parameters.keys() == set(range(len(instance.plan.turns))), (
+        "parameters: one number for each turn"
+    )
     dtype = PRECISIONS[federation.precision or federation.algorithm.precision]
-    for value in stage.plan.settings:
+    for value in instance.plan.settings:
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             assert value.dtype in (dtype, np.float64), f"settings: an array of {value.dtype}, expected {dtype}"
 
@@ -87,6 +89,6 @@ def check_hearing_is_a_fold(federation: Federation) -> None:
 def check_traffic(federation: Federation) -> None:
     """The traffic counter equals what the messages weigh."""
     result = federation.with_(engine="plain").run()
-    stage, engine = played(federation, "plain")
-    weighed = sum(count * weight_of(turn.word) for count, turn in zip(engine.messages, stage.plan.turns))
+    instance, engine = played(federation, "plain")
+    weighed = sum(count * weight_of(turn.word) for count, turn in zip(engine.messages, instance.plan.turns))
     assert result.total("bytes") == weighed, f"counted {result.total('bytes')} bytes, the messages weigh {weighed}"

@@ -44,7 +44,7 @@ class Tell(NamedTuple):
     word: Any
 
 
-class Scene(NamedTuple):
+class Setup(NamedTuple):
     """What an algorithm needs to know to make its plan."""
 
     task: Any  # problems.task.Task
@@ -65,4 +65,4 @@ class Plan(NamedTuple):
     late: int = 0  # the oldest message that still counts, in rounds
     plain_only: bool = False  # node functions that no compiler takes (deep models)
     measure: Callable[[dict[str, Any], int], dict[str, Any]] | None = None  # (tables, round) -> what else to record
-    purse: Any = None  # what nodes pay in privacy: privacy.purse.Purse, or what has its methods
+    accountant: Any = None  # what nodes pay in privacy: privacy.accountant.Accountant, or what has its methods

@@ -97,9 +97,9 @@ def test_clusters_are_found_and_everyone_agrees(algorithm, topology):
     federation = Federation(SMALL, algorithm, topology, rounds=30, every=30, engine="plain")
     result = federation.run()
     assert result.final("rand") == 1.0
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, 30)
-    knowing = stage.plan.tables["server" if topology is SERVERS else "peer"]
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, 30)
+    knowing = instance.plan.tables["server" if topology is SERVERS else "peer"]
     assert (knowing.everyone == knowing.everyone[0]).all()
     given = federation.with_(topology=replace(topology, clusters=3)).run()
     # just after the look the models are not yet those of the true clusters, but on their way
@@ -109,9 +109,9 @@ def test_clusters_are_found_and_everyone_agrees(algorithm, topology):
 def test_identical_tasks_are_one_cluster():
     same = replace(SMALL, gammas=(0.0, 0.0, 0.0))
     federation = Federation(same, Pgfl(look=12), SERVERS, rounds=26, every=26, engine="plain")
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, 26)
-    assert np.all(stage.plan.tables["client"].cluster == 0)
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, 26)
+    assert np.all(instance.plan.tables["client"].cluster == 0)
 
 
 @pytest.mark.parametrize(

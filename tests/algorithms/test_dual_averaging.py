@@ -30,13 +30,13 @@ MAPS = {
 
 
 def played(federation):
-    """The stage after all rounds, and all models that were played."""
-    stage = federation.stage()
-    engine, models = PlainEngine(stage), []
+    """The instance after all rounds, and all models that were played."""
+    instance = federation.instance()
+    engine, models = PlainEngine(instance), []
     for n in range(federation.rounds):
-        models.append(stage.plan.tables["peer"].model.copy())
+        models.append(instance.plan.tables["peer"].model.copy())
         engine.advance(n, n + 1)
-    return stage, np.array(models)
+    return instance, np.array(models)
 
 
 def leader(name, sums):
@@ -50,23 +50,23 @@ def leader(name, sums):
 @pytest.mark.parametrize("name", MAPS)
 def test_written_out(name):
     """sums' = W (sums + gradients), weights' = W weights, model = the leader of step sums / weights."""
-    stage, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), UNBALANCED, rounds=30))
-    features, _ = stage.task.oracle.past(0, 30)
-    sums, weights, settings = np.zeros((5, 3)), np.ones(5), stage.plan.settings
+    instance, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), UNBALANCED, rounds=30))
+    features, _ = instance.task.oracle.past(0, 30)
+    sums, weights, settings = np.zeros((5, 3)), np.ones(5), instance.plan.settings
     for n in range(30):
         step = settings.width / settings.length / np.sqrt(n + 1)
         model = leader(name, step * sums / weights[:, None])
         np.testing.assert_allclose(models[n], model, atol=1e-12)
-        graph = matrix(stage.graph.across[n % 3])
+        graph = matrix(instance.graph.across[n % 3])
         sums, weights = graph @ (sums + model - features[n]), graph @ weights
 
 
 @pytest.mark.parametrize("name", MAPS)
 def test_with_everyone_in_earshot_it_is_one_learner_with_all_samples(name):
     """On a complete graph with even shares all have the model of who sees the mean gradient of all, in every round."""
-    stage, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), Digraph("complete"), rounds=30))
-    features, _ = stage.task.oracle.past(0, 30)
-    total, settings = np.zeros((1, 3)), stage.plan.settings
+    instance, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), Digraph("complete"), rounds=30))
+    features, _ = instance.task.oracle.past(0, 30)
+    total, settings = np.zeros((1, 3)), instance.plan.settings
     for n in range(30):
         model = leader(name, settings.width / settings.length / np.sqrt(n + 1) * total)
         np.testing.assert_allclose(models[n], np.repeat(model, 5, 0), atol=1e-12)
@@ -109,25 +109,25 @@ def test_how_far_a_region_reaches(region):
 def test_a_box_away_from_zero_is_left_at_its_own_pace():
     """From the corner nearest to zero, as far as step and slopes say: start - step sums, projected."""
     algorithm = DualAveraging(region="box", low=10.0, high=11.0)
-    stage, models = played(Federation(replace(SMALL, loss="linear"), algorithm, Digraph("complete"), rounds=20))
-    slopes = stage.task.oracle.past(0, 20)[0].mean(1).cumsum(0)
-    step = stage.plan.settings.width / stage.plan.settings.length / np.sqrt(np.arange(2, 21))
+    instance, models = played(Federation(replace(SMALL, loss="linear"), algorithm, Digraph("complete"), rounds=20))
+    slopes = instance.task.oracle.past(0, 20)[0].mean(1).cumsum(0)
+    step = instance.plan.settings.width / instance.plan.settings.length / np.sqrt(np.arange(2, 21))
     np.testing.assert_allclose(models[1:, 0], np.clip(10.0 - step[:, None] * slopes[:-1], 10.0, 11.0), atol=1e-12)
 
 
 def test_weights_add_up_whoever_is_away_or_opts_out():
     graph = Digraph(phases=6, fade=0.2, opt_out=0.3, window=6, mean_degree=3.0)
-    stage, models = played(Federation(SMALL, DualAveraging(), graph, Environment(availability=0.6), rounds=60))
-    weight = stage.plan.tables["peer"].weight
+    instance, models = played(Federation(SMALL, DualAveraging(), graph, Environment(availability=0.6), rounds=60))
+    weight = instance.plan.tables["peer"].weight
     assert weight.sum() == pytest.approx(5) and (weight > 0).all() and np.isfinite(models).all()
 
 
 def test_who_has_lost_all_weight_begins_anew_with_the_mean_it_had():
-    stage, _ = played(Federation(SMALL, DualAveraging(), UNBALANCED, rounds=10))
-    me = row(stage.plan.tables["peer"], 0)
+    instance, _ = played(Federation(SMALL, DualAveraging(), UNBALANCED, rounds=10))
+    me = row(instance.plan.tables["peer"], 0)
     mean = me.moved / me.weight
     nothing = Moment(0, 10, key_of(1, 0, 10), -1, 1, True, 0.0)
-    stage.plan.turns[0].merge(me, Inbox(np.zeros(3), np.zeros(1)), stage.plan.settings, nothing)
+    instance.plan.turns[0].merge(me, Inbox(np.zeros(3), np.zeros(1)), instance.plan.settings, nothing)
     np.testing.assert_allclose(me.moved, mean)
     assert me.weight[0] == 1 and np.isfinite(me.model).all()
 
@@ -156,4 +156,4 @@ def test_sums_stay_what_they_were_when_all_have_spent_their_budgets():
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(algorithm, what):
     with pytest.raises(BadInput, match=what):
-        Federation(SMALL, algorithm, UNBALANCED).stage()
+        Federation(SMALL, algorithm, UNBALANCED).instance()

@@ -43,9 +43,9 @@ def test_fedavg_is_the_weighted_mean_of_local_training():
     """Against a loop written with PyTorch's own pieces, over the same batches."""
     problem = Deep(model="mlp", split="uneven", clients=3, samples=300)
     federation = Federation(problem, FedAvgDeep(0.2, 16, epochs=2), rounds=2, every=2, precision="float64")
-    stage = federation.stage(1)
-    engine = federation.engine_of(stage)
-    source, server = stage.task.source, networks.mlp((1, 8, 8), 10, ()).double()
+    instance = federation.instance(1)
+    engine = federation.engine_of(instance)
+    source, server = instance.task.source, networks.mlp((1, 8, 8), 10, ()).double()
     nn.utils.vector_to_parameters(torch.from_numpy(source.learner.start()), server.parameters())
     for n in range(2):
         total = 0.0
@@ -60,7 +60,7 @@ def test_fedavg_is_the_weighted_mean_of_local_training():
         nn.utils.vector_to_parameters(total, server.parameters())
     engine.advance(0, 2)
     expected = nn.utils.parameters_to_vector(server.parameters()).detach().numpy()
-    assert stage.plan.tables["server"].model[0] == pytest.approx(expected, abs=1e-12)
+    assert instance.plan.tables["server"].model[0] == pytest.approx(expected, abs=1e-12)
 
 
 def test_seeds_side_by_side_are_the_seeds_alone():
@@ -102,8 +102,8 @@ def test_a_server_that_samples_asks_by_chance_and_merges_without_bias(sampling):
     problem = Linear(clients=6, size=5, samples=30, test=20)
     algorithm = FedAvgDeep(0.05, 30, sampling=sampling, draws=3, pretrain=1)
     federation = Federation(problem, algorithm, rounds=9, every=9, precision="float64")
-    stage = federation.stage(1)
-    engine, source = federation.engine_of(stage), stage.task.source
+    instance = federation.instance(1)
+    engine, source = federation.engine_of(instance), instance.task.source
     x, y = source.x.reshape(6, 30, 5), source.y.reshape(6, 30)
     model, weight, asked = np.zeros(5), np.full(6, 1 / 6), np.zeros(6)
     slopes = np.array([2 * x[k].T @ (x[k] @ model - y[k]) / 30 for k in range(6)])
@@ -116,27 +116,27 @@ def test_a_server_that_samples_asks_by_chance_and_merges_without_bias(sampling):
         model = model - 0.05 * sum(share[k] * 2 * x[k].T @ (x[k] @ model - y[k]) / 30 for k in range(6))
         asked += counts > 0
         engine.advance(n, n + 1)
-        assert stage.plan.tables["server"].model[0] == pytest.approx(model, abs=1e-10)
-    assert stage.plan.tables["client"].asked[:, 0].tolist() == asked.tolist()
-    assert stage.plan.tables["server"].chance[0] == pytest.approx(chance)
+        assert instance.plan.tables["server"].model[0] == pytest.approx(model, abs=1e-10)
+    assert instance.plan.tables["client"].asked[:, 0].tolist() == asked.tolist()
+    assert instance.plan.tables["server"].chance[0] == pytest.approx(chance)
 
 
 def test_dp_fedavg_bounds_clients_pays_and_stops():
     algorithm = DpFedAvgDeep(step=0.1, batch=8, clip=0.1, epsilon=2.0, asked=0.5)
     federation = Federation(Deep(model="mlp", samples=200), algorithm, rounds=6, every=6)
-    stage = federation.stage(1)
-    engine = federation.engine_of(stage)
-    before = stage.plan.tables["server"].model[0].copy()
+    instance = federation.instance(1)
+    engine = federation.engine_of(instance)
+    before = instance.plan.tables["server"].model[0].copy()
     engine.advance(0, 6)
-    ledger = stage.plan.settings.ledgers[0]
+    ledger = instance.plan.settings.ledgers[0]
     assert 1.9 < ledger.epsilon(1e-5).epsilon <= 2.0 and ledger.terms.unit == "client"
     # noise of deviation sigma / (q N) a round, on top of updates that move the mean by clip at most
-    moved = stage.plan.tables["server"].model[0] - before
-    expected = stage.plan.settings.sigma / 5 * np.sqrt(6)
+    moved = instance.plan.tables["server"].model[0] - before
+    expected = instance.plan.settings.sigma / 5 * np.sqrt(6)
     assert moved.std() == pytest.approx(expected, rel=0.1)
-    after = stage.plan.tables["server"].model[0].copy()
+    after = instance.plan.tables["server"].model[0].copy()
     engine.advance(6, 8)
-    assert (stage.plan.tables["server"].model[0] == after).all() and ledger.epsilon(1e-5).epsilon <= 2.0
+    assert (instance.plan.tables["server"].model[0] == after).all() and ledger.epsilon(1e-5).epsilon <= 2.0
 
 
 def test_a_model_that_diverges_says_where():
@@ -165,12 +165,12 @@ def test_a_model_that_diverges_says_where():
 )
 def test_fedavg_refuses(algorithm, key):
     with pytest.raises(BadInput) as caught:
-        Federation(Deep(model="mlp"), algorithm, rounds=2).stage()
+        Federation(Deep(model="mlp"), algorithm, rounds=2).instance()
     assert caught.value.key == key
 
 
 def test_a_privacy_table_is_refused():
     for algorithm in (FedAvgDeep(), DpFedAvgDeep()):
         with pytest.raises(BadInput) as caught:
-            Federation(Deep(model="mlp"), algorithm, privacy=Privacy(epsilon=1.0), rounds=2).stage()
+            Federation(Deep(model="mlp"), algorithm, privacy=Privacy(epsilon=1.0), rounds=2).instance()
         assert caught.value.key == "privacy"

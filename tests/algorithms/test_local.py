@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from archipel.algorithms.local import (
-    Lessons,
+    Factors,
     attract,
     bounded,
     curvature,
     curvature_loop,
+    factors,
     learn_within,
-    lessons,
     logistic,
     ridge,
     solve_positive,
@@ -52,7 +52,7 @@ def test_the_primal_step_is_cvxpys(loss, samples):
     """(4), with fewer samples than parameters and with more."""
     rng = np.random.default_rng(5)
     (x, y), size, penalty, shrinkage = drawn([samples], 6, loss)[0], 6, 1.7, 0.3
-    data, _ = lessons(task_of([(x, y)], loss))
+    data, _ = factors(task_of([(x, y)], loss))
     dual, base, out = rng.normal(size=size), rng.normal(size=size), np.zeros(size)
     pull = dual + penalty * base
     if loss == SQUARED:
@@ -99,15 +99,15 @@ def test_verbs_have_one_meaning():
 
 
 def test_clients_of_any_size_have_a_row():
-    data, _ = lessons(task_of(drawn([1, 8, 3], 4, SQUARED), SQUARED))
-    assert isinstance(data, Lessons) and data.basis.shape == (3, 1, 4, 4)
+    data, _ = factors(task_of(drawn([1, 8, 3], 4, SQUARED), SQUARED))
+    assert isinstance(data, Factors) and data.basis.shape == (3, 1, 4, 4)
     x, _ = drawn([1, 8, 3], 4, SQUARED)[2]
     assert np.allclose(data.basis[2, 0].T * data.curve[2, 0] @ data.basis[2, 0], 2 * x.T @ x / 3)
 
 
 def test_other_losses_are_refused():
     with pytest.raises(BadInput, match="exact local solver"):
-        lessons(task_of(drawn([3], 2, SQUARED), ABSOLUTE))
+        factors(task_of(drawn([3], 2, SQUARED), ABSOLUTE))
 
 
 class Pupil(NamedTuple):
@@ -122,7 +122,7 @@ def test_a_model_in_a_ball_is_cvxpys(loss):
     """For privacy that rests on a bounded model: the minimiser in the ball, not the minimiser cut off."""
     rng = np.random.default_rng(3)
     (x, y), weight, radius = drawn([5], 3, loss)[0], 0.2, 0.6
-    data, _ = lessons(task_of([(x, y)], loss), features=1.5, target=0.8)
+    data, _ = factors(task_of([(x, y)], loss), features=1.5, target=0.8)
     me = Pupil(*(table[0] for table in data))
     x, y = bounded(x, y, 1.5, 0.8 if loss == SQUARED else 1.0)
     assert np.linalg.norm(x, axis=1).max() <= 1.5 and np.abs(y).max() <= 1.0

@@ -27,10 +27,10 @@ SMALL = Linear(clients=5, size=6, samples=80, test=50)
 CHANGING = Digraph(mean_degree=2.0, phases=3, shares="random")
 
 
-def staged(algorithm, rounds, problem=SMALL, topology=CHANGING, seed=1, precision="float64"):
+def prepared(algorithm, rounds, problem=SMALL, topology=CHANGING, seed=1, precision="float64"):
     federation = Federation(problem, algorithm, topology, rounds=rounds, every=rounds, precision=precision)
-    stage = federation.stage(seed)
-    return stage, federation.engine_of(stage)
+    instance = federation.instance(seed)
+    return instance, federation.engine_of(instance)
 
 
 # --- the equations ------------------------------------------------------------------------------------------
@@ -49,38 +49,38 @@ def slopes_by_hand(source, models, batch, n, seed):
 
 @pytest.mark.parametrize("mixing", ["push-sum", "plain"])
 def test_rounds_are_those_of_5_12_and_the_mixing(mixing):
-    stage, engine = staged(MirrorDeep("none", mixing, step=0.1, fall=0.5, batch=20), 7)
+    instance, engine = prepared(MirrorDeep("none", mixing, step=0.1, fall=0.5, batch=20), 7)
     y, w = np.zeros((5, 6)), np.ones(5)
     for n in range(7):
-        mix = matrix(stage.graph.links(n))  # [u, v] is what u takes of what v says
+        mix = matrix(instance.graph.links(n))  # [u, v] is what u takes of what v says
         assert mix.sum(0) == pytest.approx(np.ones(5))
-        x = y - 0.1 / np.sqrt(n + 1) / w[:, None] * slopes_by_hand(stage.task.source, y, 20, n, 1)
+        x = y - 0.1 / np.sqrt(n + 1) / w[:, None] * slopes_by_hand(instance.task.source, y, 20, n, 1)
         if mixing == "plain":
             y = mix @ x
         else:
             y, w = mix @ (w[:, None] * x), mix @ w
             y /= w[:, None]
         engine.advance(n, n + 1)
-        assert stage.plan.tables["peer"].model == pytest.approx(y, abs=1e-12)
-        assert stage.plan.tables["peer"].weight[:, 0] == pytest.approx(w, abs=1e-12)
+        assert instance.plan.tables["peer"].model == pytest.approx(y, abs=1e-12)
+        assert instance.plan.tables["peer"].weight[:, 0] == pytest.approx(w, abs=1e-12)
     assert np.abs(y).max() > 0.1
     assert (np.ptp(w) > 0.1) == (mixing == "push-sum")
 
 
 def test_with_everyone_heard_it_is_fedavg():
-    peers, across = staged(MirrorDeep("none", step=0.1, batch=20), 5, topology=Digraph("complete"))
+    peers, across = prepared(MirrorDeep("none", step=0.1, batch=20), 5, topology=Digraph("complete"))
     star = Federation(SMALL, FedAvgDeep(0.1, 20, local_steps=1), rounds=5, precision="float64")
-    stage = star.stage(1)
+    instance = star.instance(1)
     across.advance(0, 5)
-    star.engine_of(stage).advance(0, 5)
-    everyone = np.tile(stage.plan.tables["server"].model, (5, 1))
+    star.engine_of(instance).advance(0, 5)
+    everyone = np.tile(instance.plan.tables["server"].model, (5, 1))
     assert peers.plan.tables["peer"].model == pytest.approx(everyone, abs=1e-12)
 
 
 def test_a_ball_confines_everyone():
-    stage, engine = staged(MirrorDeep("none", step=0.5, batch=20, radius=0.3), 6)
+    instance, engine = prepared(MirrorDeep("none", step=0.5, batch=20, radius=0.3), 6)
     engine.advance(0, 6)
-    lengths = np.linalg.norm(stage.plan.tables["peer"].model, axis=1)
+    lengths = np.linalg.norm(instance.plan.tables["peer"].model, axis=1)
     assert lengths.max() <= 0.3 + 1e-12 and lengths.min() > 0.2
 
 
@@ -91,10 +91,10 @@ def test_a_ball_confines_everyone():
 def test_the_noise_is_as_large_as_its_budget_asks(noise):
     """Where there is no gradient, the first step is noise."""
     problem = Linear(clients=5, size=8000, samples=80, test=5, noise=0.0)
-    stage, _ = staged(MirrorDeep(noise, epsilon=2.0, step=0.5, batch=40, clip=0.7), 30, problem)
-    settings, out = stage.plan.settings, np.zeros(8000)
-    stage.task.source.x[:] = 0
-    data = stage.task.observe(stage.task.source, None, Moment(2, 0, 0, -1, 1, True, 1.0))[1]
+    instance, _ = prepared(MirrorDeep(noise, epsilon=2.0, step=0.5, batch=40, clip=0.7), 30, problem)
+    settings, out = instance.plan.settings, np.zeros(8000)
+    instance.task.source.x[:] = 0
+    data = instance.task.observe(instance.task.source, None, Moment(2, 0, 0, -1, 1, True, 1.0))[1]
     settings.slope(out, np.zeros(8000), data, settings, Moment(2, 0, key_of(1, 2, 0), -1, 1, True, 1.0))
     if noise == "published":
         expected = stats.laplace(scale=1 / 2.0)
@@ -109,13 +109,13 @@ def test_the_noise_is_as_large_as_its_budget_asks(noise):
 @pytest.mark.parametrize(("noise", "norm"), [("gaussian", 2), ("laplace", 1)])
 def test_one_record_moves_the_sum_by_the_clip_at_most(noise, norm, monkeypatch):
     """Add a record, however extreme, to a batch: the sum moves by C in the norm that the noise is made for."""
-    stage, _ = staged(MirrorDeep(noise, clip=0.3, batch=20), 4)
-    settings, source = stage.plan.settings, stage.task.source
+    instance, _ = prepared(MirrorDeep(noise, clip=0.3, batch=20), 4)
+    settings, source = instance.plan.settings, instance.task.source
     rng = np.random.default_rng(3)
     source.x[:40] = rng.standard_normal((40, 6)) * 10.0 ** rng.integers(-3, 5, (40, 1))
     rows = {"now": np.arange(0)}
     monkeypatch.setattr(mirror_deep, "poisson_batch", lambda *_: rows["now"])
-    data = stage.task.observe(source, None, Moment(0, 0, 0, -1, 1, True, 1.0))[1]
+    data = instance.task.observe(source, None, Moment(0, 0, 0, -1, 1, True, 1.0))[1]
     moved = []
     for k in range(40):
         sums = []
@@ -151,8 +151,8 @@ def test_affordable_laplace_noise_spends_the_budget_and_no_more():
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_no_ledger_exceeds_its_budget_and_who_has_spent_it_falls_silent(noise):
-    stage, engine = staged(MirrorDeep(noise, epsilon=3.0, batch=40, step=0.01), 12)
-    peers, ledgers = stage.plan.tables["peer"], stage.plan.settings.ledgers
+    instance, engine = prepared(MirrorDeep(noise, epsilon=3.0, batch=40, step=0.01), 12)
+    peers, ledgers = instance.plan.tables["peer"], instance.plan.settings.ledgers
     engine.advance(0, 12)
     assert (peers.stopped == 0).all() and all(ledger.history().releases == 12 for ledger in ledgers)
     engine.advance(12, 40)
@@ -182,12 +182,12 @@ def test_the_true_cost_of_published_noise():
         moved *= 0.2 / np.linalg.norm(moved)
         for order in (1.5, 2.0, 8.0, 64.0):
             assert renyi_laplace(np.abs(moved), order).sum() <= order * 0.2**2 / 2 * (1 + 1e-9)
-    stage, engine = staged(MirrorDeep("published", epsilon=0.1, batch=20), 6)
+    instance, engine = prepared(MirrorDeep("published", epsilon=0.1, batch=20), 6)
     engine.advance(0, 6)
-    ledger = stage.plan.purse.ledger(stage.plan.tables, [])
+    ledger = instance.plan.accountant.ledger(instance.plan.tables, [])
     assert ledger["nodes"][0]["spent"]["rho"] == pytest.approx(6 * 0.02)
     assert ledger["worst"]["epsilon"] > 0.1 and ledger["nodes"][0]["budget"] is None
-    assert stage.plan.purse.forecast().epsilon.max() == pytest.approx(ledger["worst"]["epsilon"])
+    assert instance.plan.accountant.forecast().epsilon.max() == pytest.approx(ledger["worst"]["epsilon"])
 
 
 # --- what is refused ----------------------------------------------------------------------------------------
@@ -211,13 +211,13 @@ def test_the_true_cost_of_published_noise():
 )
 def test_bad_input(change, key, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
-        staged(MirrorDeep(**({"batch": 20} | change)), 4)
+        prepared(MirrorDeep(**({"batch": 20} | change)), 4)
     assert caught.value.key == key
 
 
 def test_a_privacy_table_and_a_star_are_refused():
     with pytest.raises(BadInput, match="of its own in"):
-        Federation(SMALL, MirrorDeep(batch=20), CHANGING, privacy=Privacy(epsilon=1.0), rounds=4).stage()
+        Federation(SMALL, MirrorDeep(batch=20), CHANGING, privacy=Privacy(epsilon=1.0), rounds=4).instance()
     with pytest.raises(BadInput, match="digraph"):
         Federation(SMALL, MirrorDeep(batch=20), rounds=4)
 

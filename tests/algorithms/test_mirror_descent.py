@@ -41,13 +41,13 @@ LAPLACE = Privacy(mechanism="laplace", epsilon=1.0, clip=1.5)
 
 
 def played(federation, rounds=None):
-    """The stage after all rounds, and all models that were played."""
-    stage = federation.stage()
-    engine, models = PlainEngine(stage), []
+    """The instance after all rounds, and all models that were played."""
+    instance = federation.instance()
+    engine, models = PlainEngine(instance), []
     for n in range(rounds or federation.rounds):
-        models.append(stage.plan.tables[stage.data_role].model.copy())
+        models.append(instance.plan.tables[instance.data_role].model.copy())
         engine.advance(n, n + 1)
-    return stage, np.array(models)
+    return instance, np.array(models)
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_expected_losses_are_means_of_what_is_drawn():
         minimum = minima_of(task.loss, 0.0, task.oracle.centres, region)[0]
         other = np.array([0.1, 0.2, -0.3])
         measured = (total.value(other) - total.value(minimum)) / 80_000
-        settings = Federation(problem, MirrorDescent(), Digraph()).stage(5).plan.settings
+        settings = Federation(problem, MirrorDescent(), Digraph()).instance(5).plan.settings
         from archipel.algorithms.mirror_nodes import excess
 
         assert excess(other, minimum, task.oracle.centres[0], settings) == pytest.approx(measured, rel=0.05, abs=0.005)
@@ -106,9 +106,9 @@ def test_expected_losses_are_means_of_what_is_drawn():
 
 def test_online_push_sum_written_out():
     """Subgradient-push on weighted sums: total' = W (total - step gradient), model = total / weight."""
-    stage, models = played(Federation(SMALL, OnlinePushSum(), UNBALANCED, rounds=30))
-    features, _ = stage.task.oracle.past(0, 30)
-    graph, total, weight = matrix(stage.graph.links()), np.zeros((5, 3)), np.ones(5)
+    instance, models = played(Federation(SMALL, OnlinePushSum(), UNBALANCED, rounds=30))
+    features, _ = instance.task.oracle.past(0, 30)
+    graph, total, weight = matrix(instance.graph.links()), np.zeros((5, 3)), np.ones(5)
     for n in range(30):
         model = total / weight[:, None]
         np.testing.assert_allclose(models[n], model, atol=1e-12)
@@ -119,18 +119,20 @@ def test_online_push_sum_written_out():
 def test_plain_mixing_written_out(sums):
     """(5.13) with a sender's weights, chapter 2's step 11 with a receiver's: rows of W times what was learned."""
     graph = replace(UNBALANCED, sums_to_one=sums)
-    stage, models = played(Federation(SMALL, OnlineGradientDescent(step=0.5), graph, rounds=20))
-    features, _ = stage.task.oracle.past(0, 20)
+    instance, models = played(Federation(SMALL, OnlineGradientDescent(step=0.5), graph, rounds=20))
+    features, _ = instance.task.oracle.past(0, 20)
     model = np.zeros((5, 3))
     for n in range(20):
         np.testing.assert_allclose(models[n], model, atol=1e-12)
-        model = matrix(stage.graph.links()) @ projected(model - 0.5 / np.sqrt(n + 1) * (model - features[n]), ball(3))
+        model = matrix(instance.graph.links()) @ projected(
+            model - 0.5 / np.sqrt(n + 1) * (model - features[n]), ball(3)
+        )
 
 
 def test_weights_add_up_whoever_is_away_or_opts_out():
     graph = Digraph(phases=6, fade=0.2, opt_out=0.3, window=6, mean_degree=3.0)
-    stage, models = played(Federation(SMALL, MirrorDescent(), graph, Environment(availability=0.6), rounds=60))
-    weight = stage.plan.tables["peer"].weight
+    instance, models = played(Federation(SMALL, MirrorDescent(), graph, Environment(availability=0.6), rounds=60))
+    weight = instance.plan.tables["peer"].weight
     assert weight.sum() == pytest.approx(5) and (weight > 0).all() and np.isfinite(models).all()
 
 
@@ -140,8 +142,8 @@ def test_no_weight_is_lost_where_messages_are_late_and_receivers_away(kind, limi
     """What will not count stays with its sender; what comes while one is away waits. So it costs little."""
     rough = Environment(availability=0.8, delay=Delay(delta=0.1, limit=4))
     late, calm = (
-        Federation(replace(SMALL, clients=8), kind(limit=limit), Digraph("complete"), weather, rounds=400)
-        for weather in (rough, Environment())
+        Federation(replace(SMALL, clients=8), kind(limit=limit), Digraph("complete"), conditions, rounds=400)
+        for conditions in (rough, Environment())
     )
     weight = played(late)[0].plan.tables["peer"].weight
     assert weight.sum() == pytest.approx(8) if limit == 0 else 6.5 < weight.sum() <= 8
@@ -173,14 +175,14 @@ def test_many_projections_are_one_by_one(region):
 def test_regret_in_results_is_that_of_the_recorded_losses():
     problem = replace(SMALL, drift=0.5)
     federation = Federation(problem, MirrorDescent(), UNBALANCED, rounds=60, every=20, engine="plain")
-    result, (stage, models) = federation.run(), played(federation)
-    marks, (features, _) = [20, 40, 60], stage.task.oracle.past(0, 60)
+    result, (instance, models) = federation.run(), played(federation)
+    marks, (features, _) = [20, 40, 60], instance.task.oracle.past(0, 60)
     losses = DistanceLosses(features)
     static = regret.static_regret(
         regret.own_losses(losses, models), regret.static_comparator(losses, ball(3), marks), marks
     )
     np.testing.assert_allclose([v for _, v in result.curve("regret.static")], static / 5, atol=1e-9)
-    path = stage.task.oracle.centres
+    path = instance.task.oracle.centres
     smooth = DistanceLosses(path[:, None])
     dynamic = regret.dynamic_regret(regret.network_losses(smooth, models), smooth, path, marks)
     np.testing.assert_allclose([v for _, v in result.curve("regret.dynamic")], dynamic, atol=1e-9)
@@ -193,8 +195,8 @@ def test_regret_of_logistic_losses_with_a_ridge():
     federation = Federation(
         GrowingMean(), MirrorDescent(region="simplex", map="entropy"), Digraph("complete"), rounds=30
     )
-    result, (stage, models) = federation.with_(engine="plain", every=30).run(), played(federation)
-    losses = LogisticLosses(*stage.task.oracle.past(0, 30), 0.1)
+    result, (instance, models) = federation.with_(engine="plain", every=30).run(), played(federation)
+    losses = LogisticLosses(*instance.task.oracle.past(0, 30), 0.1)
     total = losses.total(0, 30)
     expected = (losses.values(models).sum() - total.value(best(total, simplex(5)))) / 3
     assert result.final("regret.static") == pytest.approx(expected, abs=1e-8)
@@ -211,8 +213,8 @@ def test_budgets_that_come_in_turn_are_the_benchmarks_of_4_6():
         assert min(allowed.budgets / (allowed.slopes[:, 0])) == pytest.approx(ours)
     algorithm = SaddleMirrorDescent(constraint=Budget("linear", (1.0, 0.5, 0.0), (0.3, -0.1, 0.1), window=2))
     federation = Federation(SMALL, algorithm, UNBALANCED, rounds=rounds, every=rounds, engine="plain")
-    result, (stage, models) = federation.run(), played(federation)
-    losses = DistanceLosses(stage.task.oracle.past(0, rounds)[0])
+    result, (instance, models) = federation.run(), played(federation)
+    losses = DistanceLosses(instance.task.oracle.past(0, rounds)[0])
     limits = slopes, np.resize(budgets, rounds)[:, None]
     comparator = regret.k_benchmark_comparator(losses, ball(3), [rounds], limits, 2)
     expected = regret.static_regret(regret.own_losses(losses, models), comparator, [rounds])[0] / 5
@@ -231,8 +233,8 @@ def test_what_plain_mirror_descent_measures_of_a_private_cost():
     """features @ model - budget, of every sample: as the others do, without steering by it."""
     algorithm = MirrorDescent(constraint=Budget("sample", budget=-5.0))
     federation = Federation(replace(SMALL, loss="linear"), algorithm, UNBALANCED, rounds=20, every=20, engine="plain")
-    result, (stage, models) = federation.run(), played(federation)
-    used = np.sum(stage.task.oracle.past(0, 20)[0] * models, -1) + 5.0
+    result, (instance, models) = federation.run(), played(federation)
+    used = np.sum(instance.task.oracle.past(0, 20)[0] * models, -1) + 5.0
     assert result.final("violation") == pytest.approx(used.mean())
 
 
@@ -254,8 +256,8 @@ def test_the_saddle_point_written_out():
     problem, budget = replace(SMALL, lean=0.0, noise=0.0), -0.3
     cost = np.round(problem.path(1, 1)[0], 3)  # what is best uses most
     algorithm = SaddleMirrorDescent(radius=3.0, constraint=Budget("linear", tuple(cost), budget))
-    stage, models = played(Federation(problem, algorithm, Digraph("complete"), rounds=40))
-    point, settings = stage.task.oracle.past(0, 1)[0][0, 0], stage.plan.settings
+    instance, models = played(Federation(problem, algorithm, Digraph("complete"), rounds=40))
+    point, settings = instance.task.oracle.past(0, 1)[0][0, 0], instance.plan.settings
     model, multiplier, swings = np.zeros(3), 0.0, (3 * np.linalg.norm(cost) + 0.3) ** 2
     for n in range(40):
         np.testing.assert_allclose(models[n], np.tile(model, (5, 1)), atol=1e-10)
@@ -292,24 +294,26 @@ def test_the_report_shows_regret_and_both_levels(tmp_path):
 def test_both_levels_by_hand(mechanism, unit):
     """A sample pays for one release, a client for all of them; noise is calibrated to 2 C."""
     privacy = Privacy(mechanism=mechanism, noise=6.0, clip=1.5, unit=unit)
-    stage, _ = played(Federation(SMALL, MirrorDescent(), UNBALANCED, privacy=privacy, rounds=25))
-    event, client = stage.plan.purse.levels(stage.plan.tables).values()
+    instance, _ = played(Federation(SMALL, MirrorDescent(), UNBALANCED, privacy=privacy, rounds=25))
+    event, client = instance.plan.accountant.levels(instance.plan.tables).values()
     one = (2 * 1.5 / 6.0) ** 2 / 2
     np.testing.assert_allclose(event.rho, one)
     np.testing.assert_allclose(client.rho, 25 * one)
     if mechanism == "laplace":
         np.testing.assert_allclose(event.epsilon, 0.5)
-    assert (stage.plan.purse.paid(stage.plan.tables).rho == (event if unit == "sample" else client).rho).all()
-    outlook = stage.plan.purse.outlook()["levels"]
+    assert (
+        instance.plan.accountant.paid(instance.plan.tables).rho == (event if unit == "sample" else client).rho
+    ).all()
+    outlook = instance.plan.accountant.outlook()["levels"]
     assert outlook["event"]["rho"] == pytest.approx(one) and outlook["client"]["rho"] == pytest.approx(25 * one)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.01), (0.001, 1e-5), (3.0, 1e-5)])
 def test_one_laplace_release_is_calibrated_as_it_is_priced(epsilon, delta):
     privacy = Privacy(mechanism="laplace", epsilon=epsilon, delta=delta, clip=1.0)
-    stage = Federation(SMALL, MirrorDescent(), UNBALANCED, privacy=privacy, rounds=5).stage()
-    assert stage.plan.purse.outlook()["worst"]["epsilon"] == pytest.approx(epsilon, rel=1e-6)
-    assert stage.plan.purse.outlook()["worst"]["epsilon"] <= epsilon
+    instance = Federation(SMALL, MirrorDescent(), UNBALANCED, privacy=privacy, rounds=5).instance()
+    assert instance.plan.accountant.outlook()["worst"]["epsilon"] == pytest.approx(epsilon, rel=1e-6)
+    assert instance.plan.accountant.outlook()["worst"]["epsilon"] <= epsilon
 
 
 def test_the_twin_of_an_audit_keeps_a_budget_that_can_be_kept():
@@ -338,10 +342,10 @@ def test_who_has_spent_its_budget_learns_nothing_more_from_its_data(kind):
 def test_a_private_cost_is_noised_even_where_no_bound_is_enforced(enforce):
     privacy = Privacy(mechanism="laplace", epsilon=1.0, clip=1.0, enforce=enforce)
     algorithm = SaddleMirrorDescent(constraint=Budget("sample", budget=0.1))
-    stage, _ = played(Federation(replace(SMALL, loss="linear"), algorithm, UNBALANCED, privacy=privacy, rounds=1))
-    noise = stage.plan.tables["peer"].slope - stage.task.oracle.past(0, 1)[0][0]
+    instance, _ = played(Federation(replace(SMALL, loss="linear"), algorithm, UNBALANCED, privacy=privacy, rounds=1))
+    noise = instance.plan.tables["peer"].slope - instance.task.oracle.past(0, 1)[0][0]
     assert np.abs(noise).mean() > 1  # of scale 6
-    assert any("cost is clipped" in held.what for held in stage.plan.purse.terms.assumptions)
+    assert any("cost is clipped" in held.what for held in instance.plan.accountant.terms.assumptions)
 
 
 def test_a_private_cost_never_reaches_multiplier_or_model_without_noise():
@@ -349,8 +353,8 @@ def test_a_private_cost_never_reaches_multiplier_or_model_without_noise():
     algorithm = SaddleMirrorDescent(constraint=Budget("sample", budget=-1000.0, clip=0.5, reach=0.4))
     privacy = Privacy(mechanism="laplace", noise=1e-9, clip=1.0, enforce=True)
     far = replace(SMALL, loss="linear", noise=1000.0)
-    stage, _ = played(Federation(far, algorithm, UNBALANCED, privacy=privacy, rounds=1))
-    table = stage.plan.tables["peer"]
+    instance, _ = played(Federation(far, algorithm, UNBALANCED, privacy=privacy, rounds=1))
+    table = instance.plan.tables["peer"]
     assert np.abs(table.slope).sum(1) == pytest.approx(np.full(5, 0.5), rel=1e-6)
     np.testing.assert_allclose(table.multiplier, np.sqrt(0.5), rtol=1e-6)  # 0.4 / sqrt(0.4^2 + 0.4^2)
 
@@ -408,23 +412,23 @@ def test_the_audit_finds_no_more_than_the_ledger_says(name, mechanism, unit):
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(algorithm, topology, privacy, what):
     with pytest.raises(BadInput, match=what):
-        Federation(SMALL, algorithm, topology, privacy=privacy).stage()
+        Federation(SMALL, algorithm, topology, privacy=privacy).instance()
 
 
 def test_graphs_that_cannot_work_are_refused(tmp_path):
     edges = tmp_path / "edges.csv"
     edges.write_text("source,target,weight\n0,1,0.5\n0,0,0.4\n1,0,0.5\n1,1,0.5\n")
     with pytest.raises(BadInput, match="sum to one"):
-        Federation(replace(SMALL, clients=2), MirrorDescent(), Digraph(edges=str(edges))).stage()
+        Federation(replace(SMALL, clients=2), MirrorDescent(), Digraph(edges=str(edges))).instance()
     edges.write_text("source,target,weight\n0,1,0.5\n0,0,0.5\n1,1,1\n")
     with pytest.raises(BadInput, match="everyone reaches everyone"):
-        Federation(replace(SMALL, clients=2), MirrorDescent(), Digraph(edges=str(edges))).stage()
+        Federation(replace(SMALL, clients=2), MirrorDescent(), Digraph(edges=str(edges))).instance()
 
 
 def test_published_says_its_true_epsilon():
-    scene = Federation(GrowingMean(), PublishedMirrorDescent(algorithm=1), Digraph("complete")).scene()
-    assert PublishedMirrorDescent(algorithm=1).check(scene)["true_epsilon"] == pytest.approx(0.1 * 2 * 5**0.5)
-    assert PublishedMirrorDescent().check(scene)["true_epsilon"] == np.inf
+    setup = Federation(GrowingMean(), PublishedMirrorDescent(algorithm=1), Digraph("complete")).setup()
+    assert PublishedMirrorDescent(algorithm=1).check(setup)["true_epsilon"] == pytest.approx(0.1 * 2 * 5**0.5)
+    assert PublishedMirrorDescent().check(setup)["true_epsilon"] == np.inf
 
 
 @pytest.mark.long

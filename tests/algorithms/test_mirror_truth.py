@@ -17,8 +17,8 @@ from archipel.algorithms.mirror_published import PublishedMirrorDescent
 from archipel.figures.mirror import played, section_2_4
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting, GrowingMean
+from archipel.simulate.instance import Edges
 from archipel.simulate.plain import PlainEngine
-from archipel.simulate.stage import Edges
 from archipel.theory.comparators import best
 from archipel.theory.regret import growth
 from archipel.topology import Digraph
@@ -42,23 +42,23 @@ def laplace(epsilon, clip):
 
 
 def together(federation, seeds):
-    """One stage of the stages of some seeds, and the seeds' own: tables, links and streams one after the other."""
-    stages = [federation.stage(seed) for seed in seeds]
-    first, clients = stages[0], stages[0].task.clients
-    joined = [np.concatenate(columns) for columns in zip(*(s.plan.tables["peer"] for s in stages))]
+    """The instances of some seeds as one, and the seeds' own: tables, links and streams one after the other."""
+    instances = [federation.instance(seed) for seed in seeds]
+    first, clients = instances[0], instances[0].task.clients
+    joined = [np.concatenate(columns) for columns in zip(*(s.plan.tables["peer"] for s in instances))]
     source = first.task.source
-    lean = np.concatenate([s.task.source.lean for s in stages])
-    assert all(np.array_equal(s.task.source.centre, source.centre) for s in stages), "one path for all seeds"
+    lean = np.concatenate([s.task.source.lean for s in instances])
+    assert all(np.array_equal(s.task.source.centre, source.centre) for s in instances), "one path for all seeds"
     phases = tuple(
-        chained([s.links["peer", "peer"][p] for s in stages], clients) for p in range(len(first.graph.across))
+        chained([s.links["peer", "peer"][p] for s in instances], clients) for p in range(len(first.graph.across))
     )
-    stage = first._replace(
+    instance = first._replace(
         plan=first.plan._replace(tables={"peer": type(first.plan.tables["peer"])(*joined)}),
-        task=first.task._replace(source=source._replace(lean=lean), clients=clients * len(stages)),
+        task=first.task._replace(source=source._replace(lean=lean), clients=clients * len(instances)),
         links={("peer", "peer"): phases},
-        weather=federation.environment.weather(clients * len(stages), 0),
+        conditions=federation.environment.conditions(clients * len(instances), 0),
     )
-    return stage, lean
+    return instance, lean
 
 
 def chained(edges, clients):
@@ -73,23 +73,23 @@ def chained(edges, clients):
 
 def counted(federation, seeds, marks, columns):
     """{column: (seeds, marks)}: nodes' counters, a mean over each copy's peers, in one compiled run; and all leans."""
-    stage, lean = together(federation, seeds)
-    engine = federation.with_(engine="serial").engine_of(stage)
+    instance, lean = together(federation, seeds)
+    engine = federation.with_(engine="serial").engine_of(instance)
     found, done = {name: [] for name in columns}, 0
     for mark in marks:
         engine.advance(done, mark)
         done = mark
         for name in columns:
-            values = getattr(stage.plan.tables["peer"], name)[:, 0]
+            values = getattr(instance.plan.tables["peer"], name)[:, 0]
             found[name].append(values.reshape(len(seeds), -1).mean(1))
-    return {name: np.array(values).T for name, values in found.items()}, stage, lean
+    return {name: np.array(values).T for name, values in found.items()}, instance, lean
 
 
-def drawn_again(problem, stage, lean, marks):
+def drawn_again(problem, instance, lean, marks):
     """(seeds, marks, ...) of features and targets, summed up or kept, for comparators: the stream that was played."""
     whole = Drifting(**{**vars(problem), "clients": len(lean)})
-    source = stage.task.source._replace(lean=lean)
-    return lambda first, last: whole.past(source, stage.seed, first, last)
+    source = instance.task.source._replace(lean=lean)
+    return lambda first, last: whole.past(source, instance.seed, first, last)
 
 
 def exponent(marks, curves):
@@ -107,23 +107,23 @@ def test_push_sum_finds_the_optimum_on_unbalanced_graphs_where_5_13_does_not(mix
     algorithm = MirrorDescent(region="anywhere", step=1.0, decay=1.0, mixing=mixing)
     away = []
     for seed in SEEDS:
-        stage = Federation(problem, algorithm, UNBALANCED, rounds=2000).stage(seed)
-        rows = whole_run(stage)
-        optimum = (stage.task.source.centre + stage.task.source.lean).mean(0)
+        instance = Federation(problem, algorithm, UNBALANCED, rounds=2000).instance(seed)
+        rows = whole_run(instance)
+        optimum = (instance.task.source.centre + instance.task.source.lean).mean(0)
         away.append(np.linalg.norm(rows - optimum, axis=1).max() / np.linalg.norm(optimum))
     print(mixing, np.round(away, 4))
     assert max(away) < 0.01 if mixing == "push-sum" else min(away) > 0.10
 
 
-def whole_run(stage):
+def whole_run(instance):
     """The models after 2,000 rounds, by matrices: a round of all nodes at once. Equal to the engine's, see below."""
-    links, count = stage.graph.links(), stage.task.clients
+    links, count = instance.graph.links(), instance.task.clients
     graph = np.zeros((count, count))
     graph[np.repeat(np.arange(count), np.diff(links.starts)), links.senders] = links.weights
     graph[np.diag_indices(count)] = 1 - graph.sum(0)
-    points, divided = stage.task.source.centre + stage.task.source.lean, stage.plan.settings.mixing == 0
+    points, divided = instance.task.source.centre + instance.task.source.lean, instance.plan.settings.mixing == 0
     models, weights = np.zeros_like(points), np.ones(count)
-    check, rows = PlainEngine(stage), stage.plan.tables["peer"]
+    check, rows = PlainEngine(instance), instance.plan.tables["peer"]
     for t in range(1, 2001):
         moved = models - (models - points) / t / weights[:, None]
         mixed = graph @ (weights[:, None] * moved)
@@ -141,10 +141,10 @@ def test_push_sum_finds_the_optimum_in_the_engine(mixing):
     """All 2,000 rounds compiled, ten graphs in one run."""
     algorithm = MirrorDescent(region="anywhere", step=1.0, decay=1.0, mixing=mixing)
     federation = Federation(Drifting(size=3, noise=0.0, lean=0.5), algorithm, UNBALANCED, rounds=2000)
-    stage, _ = together(with_one_path(federation), SEEDS)
-    federation.with_(engine="serial").engine_of(stage).advance(0, 2000)
-    optimum = stage.task.source.centre[0]  # clients' leans add up to zero
-    apart = np.linalg.norm(stage.plan.tables["peer"].model.reshape(len(SEEDS), -1, 3) - optimum, axis=-1).max(1)
+    instance, _ = together(with_one_path(federation), SEEDS)
+    federation.with_(engine="serial").engine_of(instance).advance(0, 2000)
+    optimum = instance.task.source.centre[0]  # clients' leans add up to zero
+    apart = np.linalg.norm(instance.plan.tables["peer"].model.reshape(len(SEEDS), -1, 3) - optimum, axis=-1).max(1)
     away = apart / np.linalg.norm(optimum)
     print(mixing, np.round(away, 4))
     assert max(away) < 0.01 if mixing == "push-sum" else min(away) > 0.10
@@ -179,9 +179,9 @@ def static(kind, loss, name, epsilon):
     halved = kind is DualAveraging and name == "entropy"  # of L1 norm one: components differ by one at most
     algorithm = kind(**MAPS[name], gradient=longest / 2 if halved else longest)
     federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, longest), rounds=int(MARKS[-1]))
-    found, stage, lean = counted(with_one_path(federation), SEEDS, MARKS, ["lost", "behind"])
-    past, region = drawn_again(problem, stage, lean, MARKS), algorithm.mapped(problem.size)
-    own = found["lost"] - best_fixed(past, problem, region, stage.task.loss)
+    found, instance, lean = counted(with_one_path(federation), SEEDS, MARKS, ["lost", "behind"])
+    past, region = drawn_again(problem, instance, lean, MARKS), algorithm.mapped(problem.size)
+    own = found["lost"] - best_fixed(past, problem, region, instance.task.loss)
     regrets = found["behind"] if loss == "linear" else own
     print(kind.__name__, loss, name, epsilon, "own losses:", np.round(own.mean(0), 2))
     return exponent(MARKS, regrets), regrets.mean(0)
@@ -288,11 +288,11 @@ def test_violation_falls_while_regret_stays_sublinear(kind, name, epsilon):
     budget = -0.2 if name == "ball" else float(0.75 / 3)  # the start uses 0 on the ball, 1/3 on the simplex
     algorithm = kind(**MAPS[name], gradient=2.0, constraint=Budget("linear", cost, budget))
     federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, 2.0), rounds=100_000)
-    found, stage, _ = counted(with_one_path(federation), SEEDS, BUDGET_MARKS, ["overdrawn", "behind"])
+    found, instance, _ = counted(with_one_path(federation), SEEDS, BUDGET_MARKS, ["overdrawn", "behind"])
     violation = np.maximum(found["overdrawn"] / BUDGET_MARKS, 0)
     region = algorithm.mapped(problem.size)
     within = best_within(centre, region, algorithm.constraint, problem.size)
-    gap = 0.5 * (np.sum((within - centre) ** 2) - np.sum((stage.plan.settings.minima[0] - centre) ** 2))
+    gap = 0.5 * (np.sum((within - centre) ** 2) - np.sum((instance.plan.settings.minima[0] - centre) ** 2))
     regret = found["behind"] - gap * BUDGET_MARKS
     print(
         kind.__name__, name, epsilon, "violation", np.round(violation.mean(0), 4), "regret", np.round(regret.mean(0), 1)

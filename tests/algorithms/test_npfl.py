@@ -13,7 +13,7 @@ from archipel.errors import BadInput
 from archipel.node import row
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
-from archipel.problems.clustered import Related, chapters
+from archipel.problems.clustered import Related, segments
 from archipel.testing import check_algorithm
 from archipel.theory.pgfl import centralised
 from archipel.topology import Peers
@@ -24,18 +24,18 @@ GRAPH = Peers(mean_degree=5.0, clusters=3)
 
 def played(algorithm, topology=GRAPH, rounds=40, problem=SMALL, seed=2):
     federation = Federation(problem, algorithm, topology, rounds=rounds, seed=seed, engine="plain")
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, rounds)
-    return stage.plan.tables["peer"], federation.scene()
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, rounds)
+    return instance.plan.tables["peer"], federation.setup()
 
 
-def slow(scene, train, penalty, tau, regularisation, rounds, sign=1.0, cluster=None):
+def slow(setup, train, penalty, tau, regularisation, rounds, sign=1.0, cluster=None):
     """(6.11), (6.3) and the dual step, in matrices; sign = -1 is (6.6) as printed."""
-    links = scene.graph.links()
-    near = np.zeros((scene.task.clients,) * 2, bool)
+    links = setup.graph.links()
+    near = np.zeros((setup.task.clients,) * 2, bool)
     near[links.receivers, links.senders] = True
-    cluster = scene.graph.cluster if cluster is None else cluster
-    peers, size = scene.task.clients, scene.task.size
+    cluster = setup.graph.cluster if cluster is None else cluster
+    peers, size = setup.task.clients, setup.task.size
     model, dual = np.zeros((peers, size)), np.zeros((peers, size))
     share = regularisation / np.bincount(cluster)[cluster]
     for _ in range(rounds):
@@ -62,22 +62,22 @@ def slow(scene, train, penalty, tau, regularisation, rounds, sign=1.0, cluster=N
 
 @pytest.mark.parametrize("tau", [0.0, 0.3])
 def test_npfl_is_a_slow_loop(tau):
-    peers, scene = played(Npfl(tau=tau), rounds=25)
-    assert np.allclose(peers.model, slow(scene, chapters(scene.task)[0][0], 3.0, tau, 0.01, 25), atol=1e-10)
+    peers, setup = played(Npfl(tau=tau), rounds=25)
+    assert np.allclose(peers.model, slow(setup, segments(setup.task)[0][0], 3.0, tau, 0.01, 25), atol=1e-10)
 
 
 def test_the_printed_sign_diverges_and_ours_does_not():
     """(6.6) as printed: the same loop with the other sign."""
-    peers, scene = played(Npfl(tau=0.0), rounds=150)
-    printed = slow(scene, chapters(scene.task)[0][0], 3.0, 0.0, 0.01, 150, sign=-1.0)
+    peers, setup = played(Npfl(tau=0.0), rounds=150)
+    printed = slow(setup, segments(setup.task)[0][0], 3.0, 0.0, 0.01, 150, sign=-1.0)
     assert np.max(np.abs(printed)) > 1e6 and np.max(np.abs(peers.model)) < 10
 
 
 def test_a_connected_cluster_reaches_its_solution():
     algorithm = Npfl(tau=0.0, penalty=0.5, regularisation=0.1)
-    peers, scene = played(algorithm, replace(GRAPH, shape="complete"), rounds=250)
-    cluster, weight = scene.graph.cluster, algorithm.weights(scene, scene.graph.cluster)
-    best = centralised(chapters(scene.task)[0][0], 0, weight, cluster, 3)
+    peers, setup = played(algorithm, replace(GRAPH, shape="complete"), rounds=250)
+    cluster, weight = setup.graph.cluster, algorithm.weights(setup, setup.graph.cluster)
+    best = centralised(segments(setup.task)[0][0], 0, weight, cluster, 3)
     assert np.allclose(peers.model, best[cluster], atol=1e-6)
 
 
@@ -86,30 +86,30 @@ def test_without_edges_everyone_has_its_own_ridge_solution():
     alone = replace(GRAPH, shape="none", force=True)
     with pytest.raises(BadInput, match="one piece"):
         played(algorithm, replace(alone, force=False))
-    peers, scene = played(algorithm, alone, rounds=3)
-    for k, (x, y) in enumerate(chapters(scene.task)[0][0]):
-        share = 0.2 / np.sum(scene.graph.cluster == scene.graph.cluster[k])
+    peers, setup = played(algorithm, alone, rounds=3)
+    for k, (x, y) in enumerate(segments(setup.task)[0][0]):
+        share = 0.2 / np.sum(setup.graph.cluster == setup.graph.cluster[k])
         own = np.linalg.solve(x.T @ x / len(y) + share * np.eye(5), x.T @ y / len(y))
         assert np.allclose(peers.model[k], own, atol=1e-8)
 
 
 def test_nfl_is_npfl_of_one_cluster():
-    nfl, scene = played(Nfl(), rounds=20)
+    nfl, setup = played(Nfl(), rounds=20)
     one, _ = played(Npfl(tau=0.4), replace(GRAPH, clusters=1), rounds=20)
     assert np.allclose(nfl.model, one.model, atol=1e-8)
     everyone = np.zeros(12, np.int64)
     assert np.allclose(
-        nfl.model, slow(scene, chapters(scene.task)[0][0], 3.0, 0.0, 0.01, 20, cluster=everyone), atol=1e-8
+        nfl.model, slow(setup, segments(setup.task)[0][0], 3.0, 0.0, 0.01, 20, cluster=everyone), atol=1e-8
     )
 
 
 @pytest.mark.parametrize("policy", ["dpg", "sac"])
 def test_a_zero_learning_rate_is_npfl(policy):
-    fixed, scene = played(Npfl(tau=0.2, validation=0.5), rounds=15)
+    fixed, setup = played(Npfl(tau=0.2, validation=0.5), rounds=15)
     learned, _ = played(NpflRl(tau=0.2, policy=policy, rate=0.0), rounds=15)
     assert np.allclose(fixed.model, learned.model, atol=1e-8) and np.all(learned.tau == 0.2)
-    train = held_back(scene, 0.5)[0][0]
-    assert np.allclose(fixed.model, slow(scene, train, 3.0, 0.2, 0.01, 15), atol=1e-8)
+    train = held_back(setup, 0.5)[0][0]
+    assert np.allclose(fixed.model, slow(setup, train, 3.0, 0.2, 0.01, 15), atol=1e-8)
 
 
 # --- learning tau -------------------------------------------------------------------------------------------
@@ -118,15 +118,15 @@ def test_a_zero_learning_rate_is_npfl(policy):
 def somebody(algorithm, rounds=3):
     """A peer after some rounds, with what it needs to act."""
     federation = Federation(SMALL, algorithm, GRAPH, rounds=rounds, engine="plain", seed=2)
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, rounds)
-    peers = stage.plan.tables["peer"]
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, rounds)
+    peers = instance.plan.tables["peer"]
     k = int(np.argmax(peers.lenders[:, 0] * peers.degree[:, 0] > 0))
-    me, (x, y) = row(peers, k), chapters(stage.task)[0][0].of(k)
+    me, (x, y) = row(peers, k), segments(instance.task)[0][0].of(k)
     data = type("Data", (), {"x": x, "y": y})
     pull = np.zeros(5)
-    nodes.pulled(pull, me, stage.plan.settings, 0)
-    return me, data, pull, stage.plan.settings, k
+    nodes.pulled(pull, me, instance.plan.settings, 0)
+    return me, data, pull, instance.plan.settings, k
 
 
 def judged(me, data, pull, settings, tau):
@@ -168,13 +168,13 @@ def nodes_moment(k, n):
 def test_validation_data_are_never_learned_from():
     """Other validation data change tau, but the model for a given tau not at all."""
     algorithm = Npfl(tau=0.2, validation=0.4)
-    peers, scene = played(algorithm, rounds=10)
-    place = np.arange(len(scene.task.source.y)) - np.repeat(
-        scene.task.source.starts[:-1], np.diff(scene.task.source.starts)
+    peers, setup = played(algorithm, rounds=10)
+    place = np.arange(len(setup.task.source.y)) - np.repeat(
+        setup.task.source.starts[:-1], np.diff(setup.task.source.starts)
     )
-    cut = np.repeat(peers.cut[:, 0], np.diff(scene.task.source.starts))
-    scene.task.source.y[place >= cut] = 1e6
-    plan = algorithm.plan(scene)
+    cut = np.repeat(peers.cut[:, 0], np.diff(setup.task.source.starts))
+    setup.task.source.y[place >= cut] = 1e6
+    plan = algorithm.plan(setup)
     assert np.array_equal(plan.tables["peer"].moment, peers.moment)
     assert np.array_equal(plan.tables["peer"].basis, peers.basis)
 
@@ -227,7 +227,7 @@ def test_privacy_and_a_look_at_validation_data_do_not_go_together():
 def test_messages_that_may_be_late_are_refused():
     """A dual step would take place at one end of a link only, and everyone would tend to a wrong point."""
     with pytest.raises(BadInput, match="must not be late"):
-        Federation(SMALL, Npfl(), GRAPH, Environment(delay=Delay(delta=0.2, limit=3)), rounds=3).stage()
+        Federation(SMALL, Npfl(), GRAPH, Environment(delay=Delay(delta=0.2, limit=3)), rounds=3).instance()
 
 
 def test_a_peer_that_is_silent_does_not_drift_away():
@@ -235,9 +235,9 @@ def test_a_peer_that_is_silent_does_not_drift_away():
     policy = Privacy(epsilon=(9999.0,) * 7 + (3.0,), noise=0.05, enforce=False, bounds=Bounds(1.0, 1.0, radius=1.0))
     problem = Related(clients=8, tasks=2, gammas=(-0.2, 0.2), size=4, samples=(30, 40), test=20)
     federation = Federation(problem, Nfl(), Peers(shape="complete"), privacy=policy, rounds=200, engine="plain")
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, 200)
-    peers = stage.plan.tables["peer"]
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, 200)
+    peers = instance.plan.tables["peer"]
     assert np.all(peers.releases[:7, 0] == 200) and peers.releases[7, 0] < 100
     assert np.allclose(peers.dual.sum(0), 0.0, atol=1e-8)
     assert np.linalg.norm(peers.model[7] - peers.model[:7].mean(0)) < 1.0

@@ -43,7 +43,7 @@ def test_ignoring_all_but_a_portion_of_a_full_download_is_partial_sharing():
 def test_one_client_that_is_always_there_learns_by_lms():
     problem = Linear(clients=1, size=3, samples=50)
     federation = Federation(problem, PaoFed(portion=3, step=0.1), rounds=50, precision="float64", engine="serial")
-    source = federation.stage().task.source
+    source = federation.instance().task.source
     model = np.zeros(3)
     for x, y in zip(source.x, source.y):
         model += 0.1 * (y - x @ model) * x
@@ -52,8 +52,8 @@ def test_one_client_that_is_always_there_learns_by_lms():
 
 def obvious_run(federation):
     """Algorithm 1 of the article with selection matrices, written again from the text."""
-    stage = federation.stage()
-    task, settings = stage.task, stage.plan.settings
+    instance = federation.instance()
+    task, settings = instance.task, instance.plan.settings
     size, portion = task.size, settings.portion
     from archipel.draws import key_of
     from archipel.environment import available, delay
@@ -67,17 +67,17 @@ def obvious_run(federation):
     server, clients, flying = np.zeros(size), np.zeros((task.clients, size)), []
     for n in range(federation.rounds):
         for k in range(task.clients):
-            moment = Moment(k, n, key_of(stage.seed, k, n), -1, 1, False, 1.0)
+            moment = Moment(k, n, key_of(instance.seed, k, n), -1, 1, False, 1.0)
             fresh, sample = task.observe(task.source, task.sample, moment)
             if not fresh:
                 continue
-            there = available(stage.weather, moment)
+            there = available(instance.conditions, moment)
             taken = selection(k, n) if there else np.zeros(size)
             model = taken * server + (1 - taken) * clients[k]
             error = sample.target[0] - model @ sample.features
             clients[k] = model + settings.step * error * sample.features
             if there:
-                late = delay(stage.weather, moment)
+                late = delay(instance.conditions, moment)
                 flying.append(
                     (n + late if late >= 0 else -1, late, selection(k, n + settings.ahead), clients[k].copy())
                 )

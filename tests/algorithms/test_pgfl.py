@@ -13,7 +13,7 @@ from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
-from archipel.problems.clustered import Related, chapters
+from archipel.problems.clustered import Related, segments
 from archipel.testing import check_algorithm
 from archipel.theory import pgfl as theory
 from archipel.topology import Servers, Star
@@ -24,19 +24,19 @@ GRAPH = Servers(servers=5, mean_degree=2.4, clusters=3)
 
 
 def played(algorithm, topology=GRAPH, rounds=250, problem=SMALL, seed=1, privacy=None):
-    """The tables after some rounds of the plain engine, and their scene."""
+    """The tables after some rounds of the plain engine, and their setup."""
     federation = Federation(problem, algorithm, topology, rounds=rounds, seed=seed, engine="plain", privacy=privacy)
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, rounds)
-    return stage.plan.tables, federation.scene(), stage
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, rounds)
+    return instance.plan.tables, federation.setup(), instance
 
 
 def decibels(value):
     return 10 * np.log10(value)
 
 
-def solution(scene, algorithm):
-    return algorithm.optima(scene, algorithm.view(scene))[0]
+def solution(setup, algorithm):
+    return algorithm.optima(setup, algorithm.view(setup))[0]
 
 
 # --- the optimum --------------------------------------------------------------------------------------------
@@ -46,11 +46,11 @@ def solution(scene, algorithm):
 def test_the_exact_form_reaches_the_centralised_solution(shape):
     """Everyone takes part, tau = 0: below -100 dB on any connected graph of servers."""
     algorithm = Pgfl(regularisation=0.1)
-    tables, scene, _ = played(algorithm, replace(GRAPH, shape=shape), rounds=240)
-    mine = solution(scene, algorithm)[scene.graph.cluster]
+    tables, setup, _ = played(algorithm, replace(GRAPH, shape=shape), rounds=240)
+    mine = solution(setup, algorithm)[setup.graph.cluster]
     worst = np.max(np.sum((tables["client"].model - mine) ** 2, 1) / np.sum(mine**2, 1))
     assert decibels(worst) < -100
-    assert np.allclose(tables["server"].model[scene.graph.server, scene.graph.cluster], mine, atol=1e-5)
+    assert np.allclose(tables["server"].model[setup.graph.server, setup.graph.cluster], mine, atol=1e-5)
 
 
 def test_it_gets_there_at_a_linear_rate():
@@ -66,48 +66,48 @@ def test_servers_without_clients_of_a_cluster_pass_it_on():
     problem = Related(clients=9, tasks=2, size=3, samples=(2, 4), test=5)
     algorithm = Pgfl(regularisation=0.1)
     for seed in range(1, 40):
-        scene = Federation(problem, algorithm, Servers(servers=3, mean_degree=1.34, clusters=2), seed=seed).scene()
-        middle = int(np.argmax(scene.graph.links().degree))
-        lacking = set(range(2)) - set(scene.graph.cluster[scene.graph.server == middle])
+        setup = Federation(problem, algorithm, Servers(servers=3, mean_degree=1.34, clusters=2), seed=seed).setup()
+        middle = int(np.argmax(setup.graph.links().degree))
+        lacking = set(range(2)) - set(setup.graph.cluster[setup.graph.server == middle])
         if lacking:
             break
-    tables, scene, _ = played(algorithm, Servers(servers=3, mean_degree=1.34, clusters=2), 600, problem, seed)
+    tables, setup, _ = played(algorithm, Servers(servers=3, mean_degree=1.34, clusters=2), 600, problem, seed)
     assert lacking
-    mine = solution(scene, algorithm)[scene.graph.cluster]
+    mine = solution(setup, algorithm)[setup.graph.cluster]
     assert decibels(np.mean((tables["client"].model - mine) ** 2)) < -100
 
 
 def test_asking_some_clients_reaches_the_same_solution():
     algorithm = Pgfl(regularisation=0.1, some=2)
-    tables, scene, _ = played(algorithm, rounds=700, problem=replace(SMALL, clients=15))
-    mine = solution(scene, algorithm)[scene.graph.cluster]
+    tables, setup, _ = played(algorithm, rounds=700, problem=replace(SMALL, clients=15))
+    mine = solution(setup, algorithm)[setup.graph.cluster]
     assert decibels(np.mean(np.sum((tables["client"].model - mine) ** 2, 1) / np.sum(mine**2, 1))) < -60
 
 
 def test_logistic_clusters_reach_their_solution():
     problem = replace(SMALL, loss="logistic", relation="turned", spread=1.0)
     algorithm = Pgfl(penalty=0.4, regularisation=0.3)
-    tables, scene, _ = played(
+    tables, setup, _ = played(
         algorithm, Servers(servers=3, shape="ring", clusters=2), 300, replace(problem, clients=12, tasks=2)
     )
-    mine = solution(scene, algorithm)[scene.graph.cluster]
+    mine = solution(setup, algorithm)[setup.graph.cluster]
     assert decibels(np.mean(np.sum((tables["client"].model - mine) ** 2, 1) / np.sum(mine**2, 1))) < -100
 
 
 def test_the_optimum_stays_where_it_is():
     """Started there, with its duals, the exact form does not move."""
     algorithm = Pgfl(regularisation=0.1, start="optimum")
-    tables, scene, _ = played(algorithm, rounds=5)
-    assert np.allclose(tables["client"].model, solution(scene, algorithm)[scene.graph.cluster], atol=1e-11)
+    tables, setup, _ = played(algorithm, rounds=5)
+    assert np.allclose(tables["client"].model, solution(setup, algorithm)[setup.graph.cluster], atol=1e-11)
 
 
 # --- as published -------------------------------------------------------------------------------------------
 
 
-def slow_published(scene, penalty, regularisation, tau, rounds, cluster, clusters):
+def slow_published(setup, penalty, regularisation, tau, rounds, cluster, clusters):
     """(4) to (10) in matrices, for clients whose cluster is not negative."""
-    graph, (shards,) = scene.graph, chapters(scene.task)[0]
-    size, links = scene.task.size, scene.graph.links()
+    graph, (shards,) = setup.graph, segments(setup.task)[0]
+    size, links = setup.task.size, setup.graph.links()
     near = np.eye(graph.servers)
     near[links.receivers, links.senders] = 1
     base = np.zeros((graph.servers, clusters, size))
@@ -142,16 +142,16 @@ def slow_published(scene, penalty, regularisation, tau, rounds, cluster, cluster
 
 @pytest.mark.parametrize("tau", [0.0, 0.4])
 def test_the_published_form_is_a_slow_loop(tau):
-    tables, scene, _ = played(Pgfl(form="published", tau=tau), rounds=12)
-    model, base = slow_published(scene, 4.0, 0.01, tau, 12, scene.graph.cluster, 3)
+    tables, setup, _ = played(Pgfl(form="published", tau=tau), rounds=12)
+    model, base = slow_published(setup, 4.0, 0.01, tau, 12, setup.graph.cluster, 3)
     assert np.allclose(tables["client"].model, model, atol=1e-10)
     assert np.allclose(tables["server"].model, base, atol=1e-10)
 
 
 def test_the_published_form_stops_short_of_the_optimum():
     algorithm = Pgfl(form="published", regularisation=0.1)
-    tables, scene, _ = played(algorithm, rounds=200)
-    mine = solution(scene, algorithm)[scene.graph.cluster]
+    tables, setup, _ = played(algorithm, rounds=200)
+    mine = solution(setup, algorithm)[setup.graph.cluster]
     stuck = decibels(np.mean(np.sum((tables["client"].model - mine) ** 2, 1) / np.sum(mine**2, 1)))
     assert -60 < stuck < -10
 
@@ -190,9 +190,9 @@ def test_one_server_is_cluster_fl(form):
 
 
 def test_cluster_fl_is_every_server_alone():
-    together, scene, _ = played(ClusterFl(form="published"), GRAPH, 15)
-    graph = scene.graph
-    apart = Federation(SMALL, ClusterFl(), Servers(servers=5, shape="none", clusters=3)).scene()
+    together, setup, _ = played(ClusterFl(form="published"), GRAPH, 15)
+    graph = setup.graph
+    apart = Federation(SMALL, ClusterFl(), Servers(servers=5, shape="none", clusters=3)).setup()
     assert np.array_equal(apart.graph.server, graph.server) and len(apart.graph.links().senders) == 0
     model, _ = slow_published(apart, 4.0, 0.01, 0.0, 15, graph.cluster, 3)
     assert np.allclose(together["client"].model, model, atol=1e-8)
@@ -201,22 +201,22 @@ def test_cluster_fl_is_every_server_alone():
 @pytest.mark.parametrize("form", ["exact", "published"])
 def test_without_borrowing_a_cluster_is_alone(form):
     """tau = 0: other clusters' data, whatever they are, change nothing."""
-    tables, scene, stage = played(Pgfl(form=form), rounds=20)
-    q = scene.graph.cluster
-    others = np.flatnonzero(np.repeat(q, chapters(scene.task)[0][0].sizes) != 0)
-    scene.task.source.y[others] *= -7
-    changed = Pgfl(form=form).plan(scene)
-    stage = stage._replace(plan=changed, task=scene.task)
-    Federation(SMALL, Pgfl(), GRAPH, engine="plain").engine_of(stage).advance(0, 20)
+    tables, setup, instance = played(Pgfl(form=form), rounds=20)
+    q = setup.graph.cluster
+    others = np.flatnonzero(np.repeat(q, segments(setup.task)[0][0].sizes) != 0)
+    setup.task.source.y[others] *= -7
+    changed = Pgfl(form=form).plan(setup)
+    instance = instance._replace(plan=changed, task=setup.task)
+    Federation(SMALL, Pgfl(), GRAPH, engine="plain").engine_of(instance).advance(0, 20)
     same = changed.tables["client"].model[q == 0]
     assert np.allclose(same, tables["client"].model[q == 0], atol=1e-8)
     assert not np.allclose(changed.tables["client"].model[q == 1], tables["client"].model[q == 1], atol=1e-2)
 
 
 def test_a_published_cluster_alone_is_a_slow_loop_of_its_clients():
-    tables, scene, _ = played(Pgfl(form="published"), rounds=15)
-    alone = np.where(scene.graph.cluster == 2, 0, -1)
-    model, _ = slow_published(scene, 4.0, 0.01, 0.0, 15, alone, 1)
+    tables, setup, _ = played(Pgfl(form="published"), rounds=15)
+    alone = np.where(setup.graph.cluster == 2, 0, -1)
+    model, _ = slow_published(setup, 4.0, 0.01, 0.0, 15, alone, 1)
     assert np.allclose(tables["client"].model[alone == 0], model[alone == 0], atol=1e-8)
 
 
@@ -256,10 +256,10 @@ def dynamic(phi, zeta, rounds, gradient=1.0):
 def test_noise_is_paid_for_by_those_who_speak():
     """phi(n) = phi_0 / zeta^n each time a client speaks, (43) and (47); who is not asked pays nothing."""
     privacy = dynamic(0.01, 0.9, 6, gradient=2.0)
-    tables, scene, _ = played(Pgfl(), rounds=6, privacy=privacy)
+    tables, setup, _ = played(Pgfl(), rounds=6, privacy=privacy)
     client = tables["client"]
     assert np.allclose(client.spent, 0.01 * sum(0.9**-n for n in range(6)))
-    sizes = chapters(scene.task)[0][0].sizes
+    sizes = segments(setup.task)[0][0].sizes
     assert np.allclose(client.reach[:, 0], theory.sensitivity(2.0, 4.0, sizes))
     assert np.allclose(client.first[:, 0] ** 2, client.reach[:, 0] ** 2 / (2 * 0.01))
     drift = (client.told - client.model) / (client.first * 0.9**2.5)
@@ -271,10 +271,10 @@ def test_noise_is_paid_for_by_those_who_speak():
 def test_who_cannot_pay_is_silent():
     privacy = dynamic(0.01, 1.0, 2)
     federation = Federation(SMALL, Pgfl(), GRAPH, rounds=6, engine="plain", privacy=replace(privacy, releases=2))
-    stage = federation.stage()
-    engine = federation.engine_of(stage)
+    instance = federation.instance()
+    engine = federation.engine_of(instance)
     engine.advance(0, 6)
-    assert engine.messages[0] == 2 * 20 and np.allclose(stage.plan.tables["client"].spent, 0.02)
+    assert engine.messages[0] == 2 * 20 and np.allclose(instance.plan.tables["client"].spent, 0.02)
 
 
 def test_sensitivity_holds_for_neighbouring_data():
@@ -283,20 +283,20 @@ def test_sensitivity_holds_for_neighbouring_data():
     federation = Federation(SMALL, Pgfl(penalty=0.7), GRAPH, rounds=1, engine="plain", privacy=privacy)
     rng, moved = np.random.default_rng(0), []
     for _ in range(20):
-        stages = [federation.stage(), federation.stage()]
-        source = stages[1].task.source
+        instances = [federation.instance(), federation.instance()]
+        source = instances[1].task.source
         first = source.starts[:-1]
-        scene = federation.scene()
-        scene.task.source.x[first] = 9 * rng.normal(size=(20, SMALL.size))
-        scene.task.source.y[first] = 9 * rng.normal(size=20)
-        stages[1] = stages[1]._replace(plan=Pgfl(penalty=0.7).plan(scene), task=scene.task)
-        for stage in stages:
-            federation.engine_of(stage).advance(0, 1)
-        one, two = (stage.plan.tables["client"] for stage in stages)
+        setup = federation.setup()
+        setup.task.source.x[first] = 9 * rng.normal(size=(20, SMALL.size))
+        setup.task.source.y[first] = 9 * rng.normal(size=20)
+        instances[1] = instances[1]._replace(plan=Pgfl(penalty=0.7).plan(setup), task=setup.task)
+        for instance in instances:
+            federation.engine_of(instance).advance(0, 1)
+        one, two = (instance.plan.tables["client"] for instance in instances)
         moved.append(np.linalg.norm(one.model - two.model, axis=1) / one.reach[:, 0])
     assert 0.05 < np.max(moved) <= 1
     worst = privacy.gradient_bound("squared", SMALL.size)
-    assert np.allclose(one.reach[:, 0], 2 * worst / (0.7 * chapters(federation.scene().task)[0][0].sizes))
+    assert np.allclose(one.reach[:, 0], 2 * worst / (0.7 * segments(federation.setup().task)[0][0].sizes))
 
 
 def test_a_minimisers_gradients_cannot_be_clipped():

@@ -35,10 +35,10 @@ SMALL = Linear(clients=5, size=6, samples=80, test=50)
 FAST = {"batch": 80, "draws": 2, "step": 0.05}  # whole batches: Gaussian releases, whose accounting is instant
 
 
-def staged(problem, algorithm, rounds, seed=1, precision="float64"):
+def prepared(problem, algorithm, rounds, seed=1, precision="float64"):
     federation = Federation(problem, algorithm, rounds=rounds, every=rounds, precision=precision)
-    stage = federation.stage(seed)
-    return stage, federation.engine_of(stage)
+    instance = federation.instance(seed)
+    return instance, federation.engine_of(instance)
 
 
 # --- algorithm 1 --------------------------------------------------------------------------------------------
@@ -79,13 +79,13 @@ def test_rounds_are_those_of_algorithm_1(sampling, monkeypatch):
     monkeypatch.setattr(pldp_fl, "affordable_mu", lambda epsilon, *_: epsilon / 10)  # not this test's subject
     monkeypatch.setattr("archipel.privacy.ledger.Ledger.affords", lambda *_: True)
     algorithm = PldpFl(sampling, budgets=(16, 32), draws=3, batch=20, step=0.1, local_steps=4, pretrain=0)
-    stage, engine = staged(SMALL, algorithm, 6)
-    mus = [ledger.budget.epsilon / 10 for ledger in stage.plan.settings.ledgers]
+    instance, engine = prepared(SMALL, algorithm, 6)
+    mus = [ledger.budget.epsilon / 10 for ledger in instance.plan.settings.ledgers]
     chance = np.full(5, 0.2)  # weights are equal here: both samplings are uniform
-    course = by_hand(stage.task.source, algorithm, mus, chance, 6, 1)
+    course = by_hand(instance.task.source, algorithm, mus, chance, 6, 1)
     for r in range(6):
         engine.advance(r, r + 1)
-        assert stage.plan.tables["server"].model[0] == pytest.approx(course[r], abs=1e-12)
+        assert instance.plan.tables["server"].model[0] == pytest.approx(course[r], abs=1e-12)
     assert np.abs(course[-1]).max() > 0.1
 
 
@@ -93,30 +93,30 @@ def test_everyone_asked_without_noise_is_gradient_descent(monkeypatch):
     """Whole batches, one local step, no noise, no clipping: descent on the mean of all samples."""
     monkeypatch.setattr(pldp_fl, "add_gaussian", lambda *_: None)
     algorithm = PldpFl("uniform", **FAST, local_steps=1, pretrain=30, clip=1e6)
-    stage, engine = staged(SMALL, algorithm, 30)
-    x, y, model = stage.task.source.x, stage.task.source.y, np.zeros(6)
+    instance, engine = prepared(SMALL, algorithm, 30)
+    x, y, model = instance.task.source.x, instance.task.source.y, np.zeros(6)
     for _ in range(30):
         model -= 0.05 * 2 * x.T @ (x @ model - y) / len(y)
     engine.advance(0, 30)
-    assert stage.plan.tables["server"].model[0] == pytest.approx(model, abs=1e-10)
+    assert instance.plan.tables["server"].model[0] == pytest.approx(model, abs=1e-10)
 
 
 def test_the_noise_is_as_large_as_its_budget_asks():
     """Where there is no gradient, what is said is noise: E steps of deviation step sigma / batch each."""
     problem = Linear(clients=5, size=4000, samples=80, test=5, noise=0.0)
-    stage, engine = staged(problem, PldpFl("uniform", **FAST, local_steps=3, pretrain=0), 1)
-    stage.task.source.x[:] = 0
+    instance, engine = prepared(problem, PldpFl("uniform", **FAST, local_steps=3, pretrain=0), 1)
+    instance.task.source.x[:] = 0
     engine.advance(0, 1)
-    asked = [k for k in range(5) if stage.plan.tables["client"].asked[k, 0]]
+    asked = [k for k in range(5) if instance.plan.tables["client"].asked[k, 0]]
     assert asked
     for k in asked:
-        mu = stage.plan.tables["client"].mu[k, 0]
+        mu = instance.plan.tables["client"].mu[k, 0]
         expected = 3 * (0.05 * 1.0 / mu / 80) ** 2
-        statistic = np.sum(stage.plan.tables["client"].model[k] ** 2) / expected
+        statistic = np.sum(instance.plan.tables["client"].model[k] ** 2) / expected
         assert 1e-4 < stats.chi2(4000).sf(statistic) < 1 - 1e-4
         # and sigma is the exact Gaussian one for the planned number of releases
         count = int(personal.by_binomial(1, 2, 0.2, 2.5e-6))
-        budget = stage.plan.settings.ledgers[k].budget
+        budget = instance.plan.settings.ledgers[k].budget
         assert (record(Gaussian(mu)) * (3 * count)).epsilon(1e-5).epsilon == pytest.approx(budget.epsilon, rel=1e-6)
 
 
@@ -124,12 +124,12 @@ def test_the_noise_is_as_large_as_its_budget_asks():
 def test_questions_and_answers_merge_without_bias(sampling):
     """Through tell, hear and merge: the mean of many rounds against the full average."""
     problem = Linear(clients=6, size=4, samples=40, test=5)
-    stage, _ = staged(problem, PldpFl(sampling, draws=3, batch=40, pretrain=int(sampling == "optimal")), 2)
-    settings, server = stage.plan.settings, row(stage.plan.tables["server"], 0)
+    instance, _ = prepared(problem, PldpFl(sampling, draws=3, batch=40, pretrain=int(sampling == "optimal")), 2)
+    settings, server = instance.plan.settings, row(instance.plan.tables["server"], 0)
     settings.weights[:] = np.array([1, 2, 3, 4, 5, 6]) / 21
     server.chance[:] = settings.sampling.chances(settings.weights, np.array([3, 1, 2, 1, 1, 4.0]), np.ones(6))
     updates = np.random.default_rng(3).standard_normal((6, 4)) + np.arange(4)
-    merged, (question, answering) = np.zeros((4000, 4)), stage.plan.turns
+    merged, (question, answering) = np.zeros((4000, 4)), instance.plan.turns
     for n in range(4000):
         inbox, word, answer = (
             type(t)(*[np.zeros_like(a) for a in t]) for t in (answering.inbox, question.word, answering.word)
@@ -158,9 +158,9 @@ def test_what_the_choice_is_worth_and_who_was_asked_is_in_the_report(tmp_path):
     algorithm = PldpFl("optimal", draws=2, batch=60, step=0.05, budgets=(1.0, 2.0, 4.0, 8.0, 8.0, 8.0), tradeoff=2.0)
     federation = Federation(problem, algorithm, rounds=12, every=12)
     result = federation.run()
-    stage = federation.stage()
+    instance = federation.instance()
     last = {m: [v for _, n, name, v, _ in result.rows if (n, name) == (12, m)] for m in result.metrics()}
-    norms, chance, noise = last["norm.node"], last["chance.node"], stage.plan.settings.noise
+    norms, chance, noise = last["norm.node"], last["chance.node"], instance.plan.settings.noise
     by_hand = {
         name: sum(g**2 / x + 2.0 * b**2 / x**0.5 for g, b, x in zip(norms, noise, q))
         for name, q in (("ours", chance), ("uniform", [1 / 6] * 6))
@@ -177,8 +177,8 @@ def test_what_the_choice_is_worth_and_who_was_asked_is_in_the_report(tmp_path):
 
 
 def test_a_client_drawn_twice_answers_once_and_counts_twice():
-    stage, engine = staged(SMALL, PldpFl("uniform", **FAST, pretrain=0), 12)
-    tables, asked = stage.plan.tables, np.zeros(5)
+    instance, engine = prepared(SMALL, PldpFl("uniform", **FAST, pretrain=0), 12)
+    tables, asked = instance.plan.tables, np.zeros(5)
     twice = False
     for r in range(12):
         counts = sampled(np.full(5, 0.2), 2, 1, r)
@@ -189,7 +189,7 @@ def test_a_client_drawn_twice_answers_once_and_counts_twice():
         twice |= counts.max() == 2
     assert twice
     assert tables["client"].asked[:, 0].tolist() == asked.tolist()
-    paid = [ledger.history().releases for ledger in stage.plan.settings.ledgers]
+    paid = [ledger.history().releases for ledger in instance.plan.settings.ledgers]
     assert paid == (5 * asked).tolist()  # five local steps each time, drawn twice or not
     assert engine.messages[1] == asked.sum()
 
@@ -211,8 +211,8 @@ def test_clipping_of_linear_models_is_that_of_a_loop(loss):
 def test_pre_training_estimates_norms_charges_them_and_solves_p2():
     problem = Linear(clients=8, size=6, samples=200, test=50)
     algorithm = PldpFl("optimal", draws=2, batch=200, step=0.05, pretrain=2, tradeoff=3.0, norm_share=0.02)
-    stage, engine = staged(problem, algorithm, 8)
-    tables, settings, source = stage.plan.tables, stage.plan.settings, stage.task.source
+    instance, engine = prepared(problem, algorithm, 8)
+    tables, settings, source = instance.plan.tables, instance.plan.settings, instance.task.source
     true, released = np.zeros(8), np.zeros(8)
     for r in range(2):
         model = tables["server"].model[0].copy()
@@ -236,7 +236,7 @@ def test_pre_training_estimates_norms_charges_them_and_solves_p2():
 
 
 def test_someone_who_was_away_counts_as_the_mean_of_the_others():
-    settings = staged(SMALL, PldpFl("optimal", **FAST), 4)[0].plan.settings
+    settings = prepared(SMALL, PldpFl("optimal", **FAST), 4)[0].plan.settings
     model, norms, heard = np.zeros(1), np.array([4.0, 1.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 1, 2.0])
     squares = np.array([4.0, 1.0, 7 / 4, 1.0, 1.0])
     found = asking.norms_of(asking.Server(model, np.zeros(5), norms, heard), settings)
@@ -260,35 +260,35 @@ def google_epsilon(history, delta):
 @pytest.mark.parametrize("sampling", ["uniform", "weight", "optimal"])
 def test_no_ledger_exceeds_its_budget(budgets, sampling):
     """Whole runs, and on beyond the rounds that were planned for, until everyone is silent."""
-    stage, engine = staged(SMALL, PldpFl(sampling, **FAST, budgets=budgets), 20)
-    ledgers = stage.plan.settings.ledgers
+    instance, engine = prepared(SMALL, PldpFl(sampling, **FAST, budgets=budgets), 20)
+    ledgers = instance.plan.settings.ledgers
     most = [mu_of(ledger.budget.epsilon, 1e-5) ** 2 / 2 for ledger in ledgers]
     for n in range(150):
         engine.advance(n, n + 1)
         assert all(ledger.rho() <= limit for ledger, limit in zip(ledgers, most))
         if n == 19:
-            assert (stage.plan.tables["client"].stopped == 0).all()
-    assert (stage.plan.tables["client"].stopped > 0).all()  # the brake was needed
+            assert (instance.plan.tables["client"].stopped == 0).all()
+    assert (instance.plan.tables["client"].stopped > 0).all()  # the brake was needed
     for ledger in ledgers:  # and was not pulled too early
         assert 0.9 < ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon <= 1
 
 
 def sampled_budgets_hold(problem, algorithm, rounds, beyond, seed=1):
     """As above with batches drawn in secret, whose accounting takes its time, and by another accountant too."""
-    stage, engine = staged(problem, algorithm, rounds, seed, precision="float32")
-    ledgers = stage.plan.settings.ledgers
+    instance, engine = prepared(problem, algorithm, rounds, seed, precision="float32")
+    ledgers = instance.plan.settings.ledgers
     for first, last in ((0, rounds), (rounds, beyond)):
         engine.advance(first, last)
         assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in ledgers)
     for ledger in ledgers:
         assert google_epsilon(ledger.history(), 1e-5) <= ledger.budget.epsilon * 1.002 + 2e-3
-    return stage, ledgers
+    return instance, ledgers
 
 
 def test_no_ledger_exceeds_its_budget_with_secret_batches():
     algorithm = PldpFl("optimal", draws=1, batch=40, budgets=(16.0, 32.0), local_steps=4)
-    stage, ledgers = sampled_budgets_hold(Linear(clients=2, size=5, samples=200, test=5), algorithm, 4, 14)
-    assert (stage.plan.tables["client"].stopped > 0).all()
+    instance, ledgers = sampled_budgets_hold(Linear(clients=2, size=5, samples=200, test=5), algorithm, 4, 14)
+    assert (instance.plan.tables["client"].stopped > 0).all()
     assert max(ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon for ledger in ledgers) > 0.9
 
 
@@ -299,8 +299,8 @@ def test_no_ledger_exceeds_its_budget_in_the_papers_setting(budgets, sampling):
     """10 clients, K = 3, R = 70, E = 5, a batch of an eighth or so; then as many rounds again."""
     algorithm = PldpFl(sampling, batch=25, budgets=budgets)
     problem = Linear(clients=10, size=5, samples=200, test=5)
-    stage, _ = sampled_budgets_hold(problem, algorithm, 70, 140)
-    assert stage.plan.tables["client"].asked.sum() > 300
+    instance, _ = sampled_budgets_hold(problem, algorithm, 70, 140)
+    assert instance.plan.tables["client"].asked.sum() > 300
 
 
 @pytest.mark.long
@@ -311,10 +311,10 @@ def test_in_95_of_100_runs_nobody_is_stopped_early(budgets):
     algorithm = PldpFl("optimal", batch=20, step=0.05, budgets=budgets, local_steps=1)
     early, spent = 0, []
     for seed in range(100):
-        stage, engine = staged(problem, algorithm, 70, seed)
+        instance, engine = prepared(problem, algorithm, 70, seed)
         engine.advance(0, 70)
-        early += bool((stage.plan.tables["client"].stopped > 0).any())
-        for ledger in stage.plan.settings.ledgers:
+        early += bool((instance.plan.tables["client"].stopped > 0).any())
+        for ledger in instance.plan.settings.ledgers:
             spent.append(ledger.rho() / (mu_of(ledger.budget.epsilon, 1e-5) ** 2 / 2))
     assert early <= 5
     assert max(spent) <= 1 and np.mean(spent) > 0.4  # noise for what is likely, not for what could be
@@ -322,15 +322,15 @@ def test_in_95_of_100_runs_nobody_is_stopped_early(budgets):
 
 def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
     monkeypatch.setattr(personal, "COUNTS", {"binomial": lambda *_: 1})
-    stage, engine = staged(SMALL, PldpFl("uniform", **FAST, pretrain=0), 30)
+    instance, engine = prepared(SMALL, PldpFl("uniform", **FAST, pretrain=0), 30)
     engine.advance(0, 30)
-    clients = stage.plan.tables["client"]
+    clients = instance.plan.tables["client"]
     assert (clients.asked > 3).all() and (clients.stopped == clients.asked - 1).all()
     assert engine.messages[1] == 5
-    before = stage.plan.tables["server"].model.copy()
+    before = instance.plan.tables["server"].model.copy()
     engine.advance(30, 35)
-    assert (stage.plan.tables["server"].model == before).all()
-    for ledger in stage.plan.settings.ledgers:
+    assert (instance.plan.tables["server"].model == before).all()
+    for ledger in instance.plan.settings.ledgers:
         assert 0.999 < ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon <= 1
 
 
@@ -361,20 +361,20 @@ def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
 )
 def test_bad_input(change, key, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
-        staged(SMALL, PldpFl(**({"draws": 2, "batch": 20} | change)), 4)
+        prepared(SMALL, PldpFl(**({"draws": 2, "batch": 20} | change)), 4)
     assert caught.value.key == key
 
 
 def test_a_stream_is_refused():
     with pytest.raises(BadInput, match="data that is stored"):
-        staged(Synthetic(clients=5, features=8), PldpFl(draws=2), 4)
+        prepared(Synthetic(clients=5, features=8), PldpFl(draws=2), 4)
 
 
 def test_own_budgets_and_the_papers_step():
-    stage, _ = staged(SMALL, PldpFl(draws=2, batch=20, budgets=(1.0, 2.0, 3.0, 4.0, 5.0)), 4)
-    assert [ledger.budget.epsilon for ledger in stage.plan.settings.ledgers] == [1, 2, 3, 4, 5]
-    assert stage.plan.settings.step == pytest.approx(16 * 8**-0.75)
-    drawn = [staged(SMALL, PldpFl(draws=2, batch=20), 4, seed)[0].plan.settings.ledgers for seed in (1, 2)]
+    instance, _ = prepared(SMALL, PldpFl(draws=2, batch=20, budgets=(1.0, 2.0, 3.0, 4.0, 5.0)), 4)
+    assert [ledger.budget.epsilon for ledger in instance.plan.settings.ledgers] == [1, 2, 3, 4, 5]
+    assert instance.plan.settings.step == pytest.approx(16 * 8**-0.75)
+    drawn = [prepared(SMALL, PldpFl(draws=2, batch=20), 4, seed)[0].plan.settings.ledgers for seed in (1, 2)]
     assert drawn[0][0].budget != drawn[1][0].budget
     assert all(16 <= ledger.budget.epsilon <= 32 for ledgers in drawn for ledger in ledgers)
 
@@ -416,4 +416,4 @@ def test_budgets_from_the_privacy_table():
     paid = [value for *_, metric, value, _ in one.rows if metric == "epsilon.node"]
     assert max(paid) <= 3.0 and len(paid) == 15
     with pytest.raises(BadInput, match="follows from everyone's epsilon"):
-        Federation(SMALL, own, privacy=Privacy(epsilon=1.0, noise=1.0), rounds=6).stage()
+        Federation(SMALL, own, privacy=Privacy(epsilon=1.0, noise=1.0), rounds=6).instance()

@@ -28,9 +28,11 @@ def alone(problem, seed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_says_what_it_will_cost_and_enforces_it(name):
-    purse = Federation.load(FOLDER / f"{name}.toml").stage().plan.purse
-    assert purse.terms.how == "enforced"
-    assert purse.forecast().epsilon == pytest.approx(2.0, rel=1e-6) and (purse.forecast().epsilon <= 2.0).all()
+    accountant = Federation.load(FOLDER / f"{name}.toml").instance().plan.accountant
+    assert accountant.terms.how == "enforced"
+    assert (
+        accountant.forecast().epsilon == pytest.approx(2.0, rel=1e-6) and (accountant.forecast().epsilon <= 2.0).all()
+    )
 
 
 @pytest.mark.long

@@ -32,9 +32,9 @@ def federation(algorithm=None, privacy=None, rounds=40, **parts):
 
 
 def played(described):
-    stage = described.stage()
-    described.engine_of(stage).advance(0, described.rounds)
-    return stage
+    instance = described.instance()
+    described.engine_of(instance).advance(0, described.rounds)
+    return instance
 
 
 @pytest.mark.parametrize("algorithm", [PaoFed(limit=4), PaoFed(variant="U1", portion=3), OnlineFed(limit=4)])
@@ -54,9 +54,9 @@ def test_a_sample_pays_once_and_a_client_for_all():
     mu = 2 * 0.4 * 0.5 / 2.0
     updates = sample.plan.tables["client"].releases[:, 0]
     assert updates.tolist() == [10, 20, 30, 40] * 3  # also while away
-    paid = sample.plan.purse.paid(sample.plan.tables)
+    paid = sample.plan.accountant.paid(sample.plan.tables)
     assert paid.epsilon == pytest.approx(np.full(12, record(Gaussian(mu)).epsilon(1e-5).epsilon))
-    paid = client.plan.purse.paid(client.plan.tables)
+    paid = client.plan.accountant.paid(client.plan.tables)
     expected = [(record(Gaussian(mu)) * int(n)).epsilon(1e-5).epsilon for n in updates]
     assert paid.epsilon == pytest.approx(expected, rel=1e-6)
 
@@ -66,11 +66,11 @@ def test_noise_enters_every_update_also_of_those_who_are_away():
     described = federation(
         privacy=Privacy(noise=3.0, clip=0.1), environment=Environment(availability=0.0), precision="float64"
     )
-    stage = described.stage()
-    engine, models = described.engine_of(stage), [np.zeros((12, 16))]
+    instance = described.instance()
+    engine, models = described.engine_of(instance), [np.zeros((12, 16))]
     for n in range(40):
         engine.advance(n, n + 1)
-        models.append(stage.plan.tables["client"].model.copy())
+        models.append(instance.plan.tables["client"].model.copy())
     steps = np.diff(models, axis=0)
     moved = np.abs(steps).max(2) > 0
     assert moved.sum() == 3 * (10 + 20 + 30 + 40)
@@ -86,8 +86,8 @@ SELDOM, ALWAYS = 3, 7  # whose it is: someone who is there in 3 rounds of 10, or
 
 def transcript(described, who, sample, further, monkeypatch):
     """Everything that is said and kept, round by round, with one sample replaced and so much more noise upon it."""
-    stage = described.stage()
-    observe, moment_key = stage.task.observe, key_of(stage.seed, who, WHEN)
+    instance = described.instance()
+    observe, moment_key = instance.task.observe, key_of(instance.seed, who, WHEN)
 
     def seen(source, empty, moment):
         fresh, data = observe(source, empty, moment)
@@ -101,11 +101,11 @@ def transcript(described, who, sample, further, monkeypatch):
             values += further
 
     monkeypatch.setattr(noised, "disturb", shifted)
-    engine, said = PlainEngine(stage._replace(task=stage.task._replace(observe=seen))), []
+    engine, said = PlainEngine(instance._replace(task=instance.task._replace(observe=seen))), []
     for n in range(described.rounds):
         engine.advance(n, n + 1)
         words = {k: [part.copy() for part in word] for k, (word, _) in engine.said[1].items()}
-        said.append((words, stage.plan.tables["client"].model.copy(), stage.plan.tables["server"].model.copy()))
+        said.append((words, instance.plan.tables["client"].model.copy(), instance.plan.tables["server"].model.copy()))
     return said
 
 
@@ -155,11 +155,11 @@ def test_no_update_is_longer_than_the_clip(mechanism, order):
     """With noise so small that it does not matter, an update is at most step * clip."""
     privacy = Privacy(noise=1e-9, clip=0.05, mechanism=mechanism)
     described = federation(privacy=privacy, environment=Environment(availability=0.0), precision="float64")
-    stage = described.stage()
-    engine, longest, before = described.engine_of(stage), 0.0, np.zeros((12, 16))
+    instance = described.instance()
+    engine, longest, before = described.engine_of(instance), 0.0, np.zeros((12, 16))
     for n in range(40):
         engine.advance(n, n + 1)
-        model = stage.plan.tables["client"].model.copy()
+        model = instance.plan.tables["client"].model.copy()
         longest = max(longest, float(np.linalg.norm(model - before, order, 1).max()))
         before = model
     assert 0.4 * 0.05 * 0.999 < longest <= 0.4 * 0.05 * (1 + 1e-6)
@@ -207,23 +207,23 @@ def test_no_update_of_any_size_is_longer_than_the_clip(features, target, clip):
 def test_who_has_spent_its_budget_neither_learns_nor_speaks():
     privacy = Privacy(noise=2.0, clip=0.5, epsilon=1.0, unit="client")
     described = federation(privacy=privacy, environment=Environment())
-    stage = described.stage()
-    engine = described.engine_of(stage)
+    instance = described.instance()
+    engine = described.engine_of(instance)
     engine.advance(0, 35)
-    table, messages = stage.plan.tables["client"], list(engine.messages)
+    table, messages = instance.plan.tables["client"], list(engine.messages)
     afforded = 0
     while (record(Gaussian(0.2)) * (afforded + 1)).epsilon(1e-5).epsilon <= 1.0:
         afforded += 1
     assert 0 < afforded < 10 and (table.releases[:, 0] == afforded).all()
-    assert (stage.plan.purse.paid(stage.plan.tables).epsilon <= 1.0).all()
+    assert (instance.plan.accountant.paid(instance.plan.tables).epsilon <= 1.0).all()
     engine.advance(35, 40)
     assert (table.releases[:, 0] == afforded).all() and engine.messages[1] == messages[1]
 
 
 def test_laplace_noise_is_pure_epsilon_for_a_sample():
-    stage = federation(privacy=Privacy(mechanism="laplace", epsilon=0.5, clip=1.0)).stage()
-    assert stage.plan.purse.forecast().epsilon == pytest.approx(0.5, rel=1e-6)
-    scale = stage.plan.tables["client"].noise[0, 0]
+    instance = federation(privacy=Privacy(mechanism="laplace", epsilon=0.5, clip=1.0)).instance()
+    assert instance.plan.accountant.forecast().epsilon == pytest.approx(0.5, rel=1e-6)
+    scale = instance.plan.tables["client"].noise[0, 0]
     assert record(Laplace(2 * 0.4 * 1.0 / scale)).epsilon(1e-5).epsilon <= 0.5
 
 
@@ -258,4 +258,4 @@ def test_the_report_shows_what_it_costs(tmp_path):
 )
 def test_what_cannot_be_kept_is_refused(privacy, sentence):
     with pytest.raises(BadInput, match=sentence):
-        federation(privacy=privacy).stage()
+        federation(privacy=privacy).instance()

@@ -95,13 +95,13 @@ def test_files_of_ones_own_in_other_units_are_learned_too(tmp_path, shape):
     np.savez(tmp_path / "apart.npz", x=x, y=y)
     problem = Files(str(tmp_path / "sensor-*.npz"), test=str(tmp_path / "apart.npz"), l1=0.5, l2=0.1)
     described = federation(problem, topology=Peers(shape=shape))
-    stage = described.stage()
-    described.engine_of(stage).advance(0, 400)
+    instance = described.instance()
+    described.engine_of(instance).advance(0, 400)
     x, y = (np.concatenate(parts) for parts in zip(*everyone))
     x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
     weight = np.concatenate([np.full(len(own), 1 / len(own)) for _, own in everyone])
     exact = centralised(x, y, weight, "squared", 0.5, 0.1)
-    found = stage.plan.tables["peer"].model
+    found = instance.plan.tables["peer"].model
     assert ((found - exact) ** 2).sum() / (exact**2).sum() < 1e-10
 
 
@@ -109,7 +109,7 @@ def test_with_noise_the_settings_never_look_at_the_data():
     private = Privacy(epsilon=1.0, clip=1.0)
     for objective in ("ridge", "least-absolute"):
         one, other = (
-            federation(Scaled(objective, clients=6, samples=5, times=times), privacy=private).stage().plan
+            federation(Scaled(objective, clients=6, samples=5, times=times), privacy=private).instance().plan
             for times in (1.0, 30.0)
         )
         assert one.settings[:3] == other.settings[:3]

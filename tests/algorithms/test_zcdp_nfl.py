@@ -71,8 +71,8 @@ def test_messages_that_may_be_late_are_refused():
     """The dual step moves both ends of a link or neither; a message that is lost on the way would move one."""
     for late in (Delay(delta=0.2, limit=3), Delay(kind="fixed", rounds=1, limit=2)):
         with pytest.raises(BadInput, match=r"environment\.delay"):
-            federation(environment=Environment(delay=late)).stage()
-    federation(environment=Environment(availability=0.5)).stage()
+            federation(environment=Environment(delay=late)).instance()
+    federation(environment=Environment(availability=0.5)).instance()
 
 
 def test_a_graph_in_pieces_is_refused():
@@ -91,14 +91,14 @@ def test_ridge_in_closed_form_is_cvxpys():
 def test_the_rate_of_theorem_4_is_met():
     """f(mean of the told models) - f(optimum) falls like n^-order at least, on a nonsmooth loss."""
     problem = Regression("least-absolute", clients=10, samples=30)
-    stage = federation(problem, rounds=3200).stage()
-    engine = federation(problem, rounds=3200, engine="serial").engine_of(stage)
+    instance = federation(problem, rounds=3200).instance()
+    engine = federation(problem, rounds=3200, engine="serial").engine_of(instance)
     x, y = (part[: 10 * 30] for part in problem.drawn(1))
     best = np.abs(x @ solution(problem, 1) - y).sum() / 30
     total, gaps, moments = np.zeros((10, 8)), [], [200, 400, 800, 1600, 3200]
     for n in range(3200):
         engine.advance(n, n + 1)
-        total += stage.plan.tables["peer"].told
+        total += instance.plan.tables["peer"].told
         if n + 1 in moments:
             means = total / (n + 1)
             local = zip(np.split(x, 10), np.split(y, 10), means)
@@ -110,12 +110,12 @@ def test_the_rate_of_theorem_4_is_met():
 # --- the steps, written again ---------------------------------------------------------------------------------------
 
 
-def written_again(stage, fit, rounds):
+def written_again(instance, fit, rounds):
     """(3.8) to (3.10) with whole matrices, without noise."""
-    links, source = adjacency(federation().scene().graph), stage.task.source
+    links, source = adjacency(federation().setup().graph), instance.task.source
     degree = links.sum(1)[:, None]
-    clients, l2 = len(degree), stage.task.regulariser[1]
-    told, dual = np.zeros((2, clients, stage.task.size))
+    clients, l2 = len(degree), instance.task.regulariser[1]
+    told, dual = np.zeros((2, clients, instance.task.size))
     for n in range(1, rounds + 1):
         gradient = np.empty_like(told)
         for k in range(clients):
@@ -132,20 +132,20 @@ def written_again(stage, fit, rounds):
 @pytest.mark.parametrize("privacy", [None, Privacy(noise=0.0), Privacy(noise=0.0, mechanism="laplace")])
 def test_zero_noise_and_no_bounds_are_the_plain_algorithm(engine, privacy):
     described = federation(rounds=40, engine=engine, privacy=privacy)
-    stage = described.stage()
-    described.engine_of(stage).advance(0, 40)
-    told, dual = written_again(stage, stage.plan.settings, 40)
-    assert np.abs(stage.plan.tables["peer"].model - told).max() < 1e-12
-    assert np.abs(stage.plan.tables["peer"].dual - dual).max() < 1e-12
+    instance = described.instance()
+    described.engine_of(instance).advance(0, 40)
+    told, dual = written_again(instance, instance.plan.settings, 40)
+    assert np.abs(instance.plan.tables["peer"].model - told).max() < 1e-12
+    assert np.abs(instance.plan.tables["peer"].dual - dual).max() < 1e-12
 
 
 @pytest.mark.parametrize("availability", [1.0, 0.5])
 @pytest.mark.parametrize("privacy", [None, Privacy(epsilon=2.0, clip=1.0), Privacy(noise=0.5, epsilon=2.0, clip=1.0)])
 def test_the_duals_sum_to_zero(availability, privacy):
     described = federation(rounds=200, privacy=privacy, environment=Environment(availability=availability))
-    stage = described.stage()
-    described.engine_of(stage).advance(0, 200)
-    dual = stage.plan.tables["peer"].dual
+    instance = described.instance()
+    described.engine_of(instance).advance(0, 200)
+    dual = instance.plan.tables["peer"].dual
     assert np.abs(dual).max() > 0.1
     assert np.abs(dual.sum(0)).max() < 1e-9
 
@@ -155,15 +155,15 @@ def test_the_duals_sum_to_zero(availability, privacy):
 
 def primal(described, data, seed):
     """A peer's primal step from a random public state, on its own data or another's."""
-    stage = described.stage()
-    me = row(stage.plan.tables["peer"], 0)
+    instance = described.instance()
+    me = row(instance.plan.tables["peer"], 0)
     rng = np.random.default_rng(seed)
     for part in (me.told, me.dual, me.around):
         part[:] = rng.standard_normal(part.shape) * 3
-    project_ball(me.told, stage.plan.settings.radius)  # what was told always is
-    settings = stage.plan.settings._replace(private=0, law=0)
-    act(me, data, type(stage.plan.turns[0].word)(np.zeros(3)), settings, Moment(0, 7, 1, -1, 2, True, 1.0))
-    return me.model.copy(), stage.plan.settings
+    project_ball(me.told, instance.plan.settings.radius)  # what was told always is
+    settings = instance.plan.settings._replace(private=0, law=0)
+    act(me, data, type(instance.plan.turns[0].word)(np.zeros(3)), settings, Moment(0, 7, 1, -1, 2, True, 1.0))
+    return me.model.copy(), instance.plan.settings
 
 
 @pytest.mark.parametrize("objective", ["ridge", "elastic-net", "least-absolute", "logistic", "huber"])
@@ -172,7 +172,7 @@ def primal(described, data, seed):
 def test_one_sample_never_changes_more_than_the_sensitivity(objective, mechanism, privacy):
     privacy = replace(privacy, mechanism=mechanism)
     described = federation(replace(SMALL, objective=objective), privacy=privacy, rounds=10)
-    fit = described.stage().plan.settings
+    fit = described.instance().plan.settings
     rng, gaps = np.random.default_rng(4), []
     names = {"ridge": "squared", "elastic-net": "squared", "least-absolute": "absolute"}
     bound = privacy.gradient_bound(names.get(objective, objective), 3)
@@ -200,7 +200,7 @@ def test_an_unenforced_bound_is_exceeded_and_says_assumed():
     theirs, _ = primal(described, Shard(-x, y), 1)
     limit = theory.sensitivity(0.5, 5, settings.penalty, 2, settings.step / 8**settings.decay)
     assert np.linalg.norm(ours - theirs) > 10 * limit
-    assert described.stage().plan.purse.terms.how == "assumed"
+    assert described.instance().plan.accountant.terms.how == "assumed"
 
 
 # --- what is paid ---------------------------------------------------------------------------------------------------
@@ -209,7 +209,9 @@ def test_an_unenforced_bound_is_exceeded_and_says_assumed():
 def test_the_ledger_is_what_was_forecast_and_what_was_asked_for():
     result = federation(privacy=Privacy(epsilon=1.5, delta=1e-6, clip=1.0), rounds=100).run()
     (ledger,) = result.ledgers
-    forecast = federation(privacy=Privacy(epsilon=1.5, delta=1e-6, clip=1.0), rounds=100).stage().plan.purse.forecast()
+    forecast = (
+        federation(privacy=Privacy(epsilon=1.5, delta=1e-6, clip=1.0), rounds=100).instance().plan.accountant.forecast()
+    )
     for k, node in enumerate(ledger["nodes"]):
         assert node["spent"]["epsilon"] == pytest.approx(forecast.epsilon[k], rel=1e-9)
         assert 1.5 * (1 - 1e-6) < node["spent"]["epsilon"] <= 1.5
@@ -220,21 +222,21 @@ def test_the_ledger_is_what_was_forecast_and_what_was_asked_for():
 def test_a_peer_that_has_spent_its_budget_falls_silent():
     privacy = Privacy(noise=1.0, epsilon=(0.5, 1.0, 2.0, 4.0, 8.0, 100.0), clip=1.0)
     described = federation(algorithm=ZcdpNfl(penalty=2.0), privacy=privacy, rounds=150)
-    stage = described.stage()
-    engine = described.engine_of(stage)
-    degrees = np.diff(described.scene().graph.links().starts)
+    instance = described.instance()
+    engine = described.engine_of(instance)
+    degrees = np.diff(described.setup().graph.links().starts)
     messages = 0
     for n in range(150):
-        before = stage.plan.tables["peer"].releases.copy()
+        before = instance.plan.tables["peer"].releases.copy()
         engine.advance(n, n + 1)
-        spoke = (stage.plan.tables["peer"].releases - before)[:, 0]
+        spoke = (instance.plan.tables["peer"].releases - before)[:, 0]
         messages += int((spoke * degrees).sum())
     assert engine.messages == [messages]
-    paid = stage.plan.purse.paid(stage.plan.tables)
+    paid = instance.plan.accountant.paid(instance.plan.tables)
     budgets = np.array(privacy.epsilon)
     assert (paid.epsilon <= budgets).all()
     assert 0 < paid.releases[0] < 100 and paid.releases[-1] == 150
-    table = stage.plan.tables["peer"]  # and one more release of the poorest peer would have been too much
+    table = instance.plan.tables["peer"]  # and one more release of the poorest peer would have been too much
     next_one = theory.phi(theory.sensitivity(1.0, 5, 2.0, degrees[0], 0.4 / (paid.releases[0] + 1) ** 0.25), 1.0)
     assert table.spent[0, 0] <= table.limit[0, 0] < table.spent[0, 0] + next_one
 
@@ -242,7 +244,7 @@ def test_a_peer_that_has_spent_its_budget_falls_silent():
 def test_the_corollary_is_the_ledgers_total_where_the_step_is_constant():
     zeta, rounds, first = 0.98, 60, 0.002
     algorithm = ZcdpNfl(penalty=2.0, step=0.3, decay=0.0)
-    degrees = np.diff(federation().scene().graph.links().starts)
+    degrees = np.diff(federation().setup().graph.links().starts)
     sizes = theory.sensitivity(1.0, 5, 2.0, degrees, 0.3)
     noise = tuple(np.sqrt(theory.variance(sizes, first)).tolist())
     privacy = Privacy(noise=noise, schedule="geometric", zeta=zeta, clip=1.0, delta=1e-5)
@@ -257,26 +259,26 @@ def test_only_what_was_really_sent_is_charged():
     privacy = Privacy(noise=0.3, schedule="geometric", zeta=0.99, clip=1.0)
     away = Environment(availability=0.6)
     described = federation(algorithm=ZcdpNfl(penalty=2.0), privacy=privacy, rounds=50, environment=away)
-    stage = described.stage()
-    engine = described.engine_of(stage)
-    degrees = np.diff(described.scene().graph.links().starts)
+    instance = described.instance()
+    engine = described.engine_of(instance)
+    degrees = np.diff(described.setup().graph.links().starts)
     expected, releases = np.zeros(6), np.zeros(6)
     for n in range(50):
-        before = stage.plan.tables["peer"].told.copy()
+        before = instance.plan.tables["peer"].told.copy()
         engine.advance(n, n + 1)
-        there = (stage.plan.tables["peer"].told != before).any(1)
+        there = (instance.plan.tables["peer"].told != before).any(1)
         eta = 0.4 / (n + 1) ** 0.25
         expected += there * theory.phi(theory.sensitivity(1.0, 5, 2.0, degrees, eta), 0.3 * 0.99 ** (n / 2))
         releases += there
     assert 15 * 6 < releases.sum() < 45 * 6
-    assert stage.plan.tables["peer"].spent[:, 0] == pytest.approx(expected, rel=1e-12)
+    assert instance.plan.tables["peer"].spent[:, 0] == pytest.approx(expected, rel=1e-12)
 
 
-def test_noise_is_as_large_as_the_purse_says():
+def test_noise_is_as_large_as_the_accountant_says():
     described = federation(Regression(clients=50, samples=5, size=20), privacy=Privacy(rho=0.5, clip=1.0), rounds=40)
-    stage = described.stage()
-    engine = described.engine_of(stage)
-    table, scaled = stage.plan.tables["peer"], []
+    instance = described.instance()
+    engine = described.engine_of(instance)
+    table, scaled = instance.plan.tables["peer"], []
     for n in range(40):
         engine.advance(n, n + 1)
         scaled.append((table.told - table.model) / table.noise)
@@ -292,7 +294,7 @@ def test_more_privacy_costs_more_accuracy():
 
 def test_a_whole_client_costs_as_many_samples_as_it_has():
     one, all_ = (
-        federation(privacy=Privacy(noise=1.0, clip=1.0, unit=unit), rounds=20).stage().plan.purse.forecast().rho
+        federation(privacy=Privacy(noise=1.0, clip=1.0, unit=unit), rounds=20).instance().plan.accountant.forecast().rho
         for unit in ("sample", "client")
     )
     assert all_ == pytest.approx(25 * one)
@@ -302,7 +304,7 @@ def test_per_round_rules_waste_noise():
     """(epsilon, delta)-DP-NFL is the same mechanism: under one accountant it pays less than what was asked for."""
     privacy = Privacy(epsilon=2.0, clip=1.0)
     waste, exact = (
-        federation(algorithm=algorithm, privacy=privacy, rounds=100).stage().plan.purse.forecast().epsilon.max()
+        federation(algorithm=algorithm, privacy=privacy, rounds=100).instance().plan.accountant.forecast().epsilon.max()
         for algorithm in (DpNfl(), ZcdpNfl())
     )
     assert waste < 0.2 < exact == pytest.approx(2.0, rel=1e-6)
@@ -312,9 +314,9 @@ def test_the_theory_is_declared_beside_a_run():
     """(3.12), alpha_xi and the noise term of (3.21), the rate: as numbers of this very run."""
     privacy = Privacy(noise=0.2, schedule="geometric", zeta=0.95, clip=1.5)
     described = federation(algorithm=ZcdpNfl(penalty=2.0, step=0.3, decay=0.0), privacy=privacy, rounds=60)
-    told, degrees = described.check(), np.diff(described.scene().graph.links().starts)
+    told, degrees = described.check(), np.diff(described.setup().graph.links().starts)
     assert told["sensitivity"] == pytest.approx(theory.sensitivity(1.5, 5, 2.0, degrees.min(), 0.3))
-    spectrum = theory.spectrum(adjacency(described.scene().graph))
+    spectrum = theory.spectrum(adjacency(described.setup().graph))
     assert told["noise_factor"] == pytest.approx(theory.noise_factor(spectrum, 2.0, 3))
     assert told["noise_term"] == pytest.approx(told["noise_factor"] / 60 * 6 * 0.2**2 / 0.05)
     assert told["order_of_rate"] == theory.RATE.order and (told["penalty"], told["step"]) == (2.0, 0.3)
@@ -324,7 +326,9 @@ def test_the_theory_is_declared_beside_a_run():
 def test_a_class_that_is_none_is_bounded_too():
     """Labels of logistic regression are -1 and 1; whatever else a file says, the bound on the gradient holds."""
     described = federation(replace(SMALL, objective="logistic"), privacy=Privacy(noise=1.0, bounds=Bounds(2.0)))
-    limit = theory.sensitivity(2.0, 5, described.stage().plan.settings.penalty, 2, described.stage().plan.settings.step)
+    limit = theory.sensitivity(
+        2.0, 5, described.instance().plan.settings.penalty, 2, described.instance().plan.settings.step
+    )
     x, y = np.ones((5, 3)), np.ones(5)
     wild, more = x.copy(), y.copy()
     wild[0], more[0] = -5.0, 1000.0
@@ -341,7 +345,7 @@ def test_a_sample_that_is_no_number_is_no_sample(bad, objective):
     wild[1, 2], more[2] = bad, bad
     with np.errstate(all="ignore"):
         ours, theirs = (primal(described, Shard(*data), 3)[0] for data in ((x, y), (wild, more)))
-    limit = theory.sensitivity(1.0, 5, described.stage().plan.settings.penalty, 2, 1e9)
+    limit = theory.sensitivity(1.0, 5, described.instance().plan.settings.penalty, 2, 1e9)
     assert np.linalg.norm(ours - theirs) <= 2 * limit  # two samples changed
 
 

@@ -22,13 +22,13 @@ def deployed(federation, folder, look=lambda fleet, statuses: None, seconds=300.
 
 def assert_same_files(folder, engine, federation, result, apart=0.0):
     """models.npz and metrics.csv are those of the simulation, to the last bit where nothing else is said."""
-    wanted = federation.algorithm.models(engine.stage.plan.tables)
+    wanted = federation.algorithm.models(engine.instance.plan.tables)
     with np.load(folder / "out" / "models.npz") as found:
         assert set(found) == set(wanted)
         for name, model in wanted.items():
             np.testing.assert_allclose(found[name], model, rtol=0, atol=apart)
-    counted = [result.final(f"parameters.{turn.sender}-{turn.receiver}") for turn in engine.stage.plan.turns]
-    assert counted == [n * engine.stage.plan.parameters[i] for i, n in enumerate(engine.messages)]
+    counted = [result.final(f"parameters.{turn.sender}-{turn.receiver}") for turn in engine.instance.plan.turns]
+    assert counted == [n * engine.instance.plan.parameters[i] for i, n in enumerate(engine.messages)]
     for name in ("metrics.csv", "ledger.json", "federation.toml", "report.html", "wire.json"):
         assert (folder / "out" / name).stat().st_size > 0
 

@@ -23,7 +23,7 @@ class Village:
         deploy = {"pace": "replay", "durable": False} | deploy
         self.federation = federation.with_(deploy=Deployment(**deploy))
         self.folder, self.wrap = folder, wrap or (lambda name, link: link)
-        self.roster = roster_of(self.federation.stage())
+        self.roster = roster_of(self.federation.instance())
         both = set(self.roster.edges) | {(b, a) for a, b in self.roster.edges}
         self.hub = Hub(both)
         self.nodes: dict[str, Node] = {}
@@ -61,14 +61,14 @@ class Village:
 
 def simulated(federation: Federation) -> PlainEngine:
     """The same federation, played by the plain engine."""
-    engine = PlainEngine(federation.stage())
+    engine = PlainEngine(federation.instance())
     engine.advance(0, federation.rounds)
     return engine
 
 
 def assert_same(village: Village, engine: PlainEngine) -> None:
     """Every array of every node, to the last bit."""
-    for role, table in engine.stage.plan.tables.items():
+    for role, table in engine.instance.plan.tables.items():
         for name, theirs, ours in zip(table._fields, table, village.table(role)):
             np.testing.assert_array_equal(ours, theirs, err_msg=f"{role}.{name}")
     players = [node.player for node in village.nodes.values()]

@@ -49,7 +49,7 @@ def chaotic(name, tmp_path, faults, **changes):
 
 def assert_ledgers_hold_what_was_said(folder, engine):
     """Each peer's ledger is exactly what a simulation pays for the same words."""
-    paid = engine.stage.plan.tables["peer"]
+    paid = engine.instance.plan.tables["peer"]
     for k, node in enumerate(sorted((folder / "out" / "nodes").iterdir())):
         journal = FileJournal(node / "ledger.journal")
         charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]

@@ -101,8 +101,8 @@ def test_up_follows_a_schedule_that_run_recorded(tmp_path):
     path.write_text('engine = "plain"\n' + text)
     simulated = archipel("run", path, "--rounds", 60, "--out", "run", "--record", "schedule.npz", cwd=tmp_path)
     assert simulated.returncode == 0, simulated.stderr
-    weather = '[environment]\nreplay = "schedule.npz"\n[environment.delay]\nlimit = 10\n'
-    (tmp_path / "recorded.toml").write_text(path.read_text().partition("[environment]")[0] + weather)
+    conditions = '[environment]\nreplay = "schedule.npz"\n[environment.delay]\nlimit = 10\n'
+    (tmp_path / "recorded.toml").write_text(path.read_text().partition("[environment]")[0] + conditions)
     again = archipel("up", "recorded.toml", "--rounds", 60, "--replay", "--out", "again", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     with np.load(tmp_path / "run" / "models.npz") as ours, np.load(tmp_path / "again" / "models.npz") as theirs:

@@ -24,11 +24,11 @@ PEERS = Federation(Regression(clients=5), ZcdpNfl(), Peers(shape="ring"), rounds
 def error(village, federation):
     tables = {role: village.table(role) for role in village.roster.names}
     models = federation.algorithm.models(tables)
-    return float(np.mean(federation.stage().task.score(models, federation.rounds)["mse"]))
+    return float(np.mean(federation.instance().task.score(models, federation.rounds)["mse"]))
 
 
 @pytest.mark.parametrize("federation", [STAR, PEERS], ids=["star", "peers"])
-def test_with_everyone_there_a_quorum_is_a_simulation_in_good_weather(federation):
+def test_with_everyone_there_a_quorum_is_a_simulation_in_good_conditions(federation):
     village = Village(federation, pace="quorum")
     village.run()
     assert_same(village, simulated(federation))
@@ -83,8 +83,8 @@ def test_a_node_that_is_away_for_a_while_is_not_waited_for_and_catches_up(federa
 
 def good_error(federation):
     engine = simulated(federation)
-    models = federation.algorithm.models(engine.stage.plan.tables)
-    return float(np.mean(federation.stage().task.score(models, federation.rounds)["mse"]))
+    models = federation.algorithm.models(engine.instance.plan.tables)
+    return float(np.mean(federation.instance().task.score(models, federation.rounds)["mse"]))
 
 
 def test_late_words_reach_the_algorithm_with_their_age():

@@ -110,10 +110,10 @@ def test_the_same_model_when_nodes_are_killed_and_letters_get_lost(name, engines
 
 
 def test_a_recorded_schedule_is_followed(tmp_path, engines):
-    """What `archipel run --record` wrote, as the weather of the deployment."""
+    """What `archipel run --record` wrote, as the conditions of the deployment."""
     drawn = TABLE["pao-fed-c2"]
-    stage = drawn.stage()
-    np.savez(tmp_path / "schedule.npz", schedule=schedule(stage.weather, drawn.rounds, drawn.seed))
+    instance = drawn.instance()
+    np.savez(tmp_path / "schedule.npz", schedule=schedule(instance.conditions, drawn.rounds, drawn.seed))
     recorded = drawn.with_(environment=Environment(replay=str(tmp_path / "schedule.npz"), delay=Delay(limit=4)))
     village = Village(recorded)
     village.run()
@@ -213,7 +213,7 @@ def test_a_ledger_is_charged_once_for_what_left_and_survives(tmp_path, engines):
 
     village.run(120, each)
     village.close()
-    paid = engine_of(engines, "zcdp-nfl").stage.plan.tables["peer"]
+    paid = engine_of(engines, "zcdp-nfl").instance.plan.tables["peer"]
     for k, name in enumerate(village.roster.names["peer"]):
         journal = FileJournal(tmp_path / name / "ledger.journal")
         charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]

@@ -25,8 +25,8 @@ DIGRAPH = TABLE["mirror-fading"].with_(topology=Digraph())
 
 
 def digest(federation):
-    stage = federation.stage()
-    return part_of(federation, roster_of(stage).members[0].name, stage).digest
+    instance = federation.instance()
+    return part_of(federation, roster_of(instance).members[0].name, instance).digest
 
 
 def paced(federation, **deploy):
@@ -45,7 +45,7 @@ def paced(federation, **deploy):
         (PEERS, PEERS.with_(privacy=None)),
         (DIGRAPH, DIGRAPH.with_(topology=Digraph(shares="random"))),
     ],
-    ids=["features", "seed", "pace", "period", "weather of a replay", "clip", "no privacy", "weights"],
+    ids=["features", "seed", "pace", "period", "conditions of a replay", "clip", "no privacy", "weights"],
 )
 def test_what_all_must_agree_on(federation, other):
     assert digest(federation) != digest(other)
@@ -59,7 +59,7 @@ def test_what_all_must_agree_on(federation, other):
         (STAR, STAR.with_(environment=Environment(availability=(0.5,)))),
         (PEERS, PEERS.with_(privacy=replace(PRIVATE, epsilon=(1.0, 2.0, 3.0, 4.0)))),
     ],
-    ids=["addresses and folders", "measurements", "weather that reality plays", "budget"],
+    ids=["addresses and folders", "measurements", "conditions that reality plays", "budget"],
 )
 def test_what_is_a_nodes_own(federation, other):
     assert digest(federation) == digest(other)

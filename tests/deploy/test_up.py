@@ -51,8 +51,8 @@ def test_a_network_of_pytorch_ends_with_the_simulated_model(tmp_path):
     _, result = deployed(federation, tmp_path, pace="replay")
     engine = simulated(federation)
     assert_same_files(tmp_path, engine, federation, result, apart=1e-4)
-    start = federation.stage().plan.tables["server"].model
-    assert np.abs(engine.stage.plan.tables["server"].model - start).max() > 1e-3, "it learned something"
+    start = federation.instance().plan.tables["server"].model
+    assert np.abs(engine.instance.plan.tables["server"].model - start).max() > 1e-3, "it learned something"
 
 
 def test_a_run_that_is_asked_for_more_rounds_is_not_the_finished_one(tmp_path):
@@ -71,7 +71,7 @@ def test_by_the_clock_an_interrupted_run_goes_on_where_it_was(name, tmp_path):
     federation = Federation.load(path).with_(deploy=Deployment(pace="clock", period=100.0))
     fresh = Fleet(path, federation, tmp_path / "out").deploy.get("start", 0.0)
     assert fresh == 0.0 if name == "pao-fed-c2" else 0 < fresh - time.time() < 60
-    for member in roster_of(federation.stage()).members:
+    for member in roster_of(federation.instance()).members:
         (tmp_path / "out" / "nodes" / member.name).mkdir()
         write_status(tmp_path / "out" / "nodes" / member.name, {"round": 4, "done": False})
     for given in ({}, {"start": 1e9}):
@@ -96,11 +96,11 @@ def test_a_fleet_that_cannot_go_on_says_why(tmp_path):
 
 def test_ctrl_c_before_anybody_wrote_anything_is_no_error_of_the_user(tmp_path):
     federation = SMALL["pao-fed-c2"]
-    stage = federation.stage()
+    instance = federation.instance()
     with pytest.raises(KeyboardInterrupt):
-        assemble(federation, stage, roster_of(stage), tmp_path, 0.0, interrupted=True)
+        assemble(federation, instance, roster_of(instance), tmp_path, 0.0, interrupted=True)
     with pytest.raises(BadInput, match="has written something"):
-        assemble(federation, stage, roster_of(stage), tmp_path, 0.0, interrupted=False)
+        assemble(federation, instance, roster_of(instance), tmp_path, 0.0, interrupted=False)
 
 
 def test_a_node_that_ends_unexpectedly_leaves_its_traceback_in_its_log(tmp_path):

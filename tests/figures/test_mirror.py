@@ -2,12 +2,12 @@
 
 import pytest
 
-from archipel.figures.book import BOOK, describe, reproduce
+from archipel.figures.gallery import GALLERY, describe, reproduce
 
 
 def test_all_figures_of_the_dissertation_are_in_the_book():
     for name in ("2.1", "2.2", "4.1", "5.1", "5.2"):
-        assert f"dissertation/{name}" in BOOK and describe(f"dissertation/{name}")
+        assert f"dissertation/{name}" in GALLERY and describe(f"dissertation/{name}")
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ import pytest
 
 from archipel.errors import Missing
 from archipel.figures import beijing, npfl, personal, pgfl, pgfl_pictures
-from archipel.figures.book import BOOK
+from archipel.figures.gallery import GALLERY
 from archipel.figures.learning import Runs
 from archipel.problems import datasets
 
@@ -33,9 +33,9 @@ def runs(label, *ends):
 def test_the_figures_are_there_under_all_their_names():
     assert set(pgfl.FIGURES) >= ARTICLE
     for thesis, article in THESIS.items():
-        assert BOOK[f"thesis/{thesis}"] is BOOK[f"pgfl/{article}"]
+        assert GALLERY[f"thesis/{thesis}"] is GALLERY[f"pgfl/{article}"]
     for name in ("6.1", "6.2", "6.3"):
-        assert BOOK[f"thesis/{name}"] is BOOK[f"npfl/{name}"]
+        assert GALLERY[f"thesis/{name}"] is GALLERY[f"npfl/{name}"]
 
 
 def test_sentences_can_fail():
@@ -86,6 +86,6 @@ def test_it_can_be_drawn(name):
     wanted = "beijing-air" if figure == "beijing" else "mnist" if figure in PICTURES and paper == "pgfl" else None
     if wanted and not have(wanted):
         pytest.skip(f"{wanted} is not on this machine")
-    drawn = BOOK[name](True, None)
+    drawn = GALLERY[name](True, None)
     assert drawn.claims and all(len(x) == len(y) > 0 for x, y in drawn.series.values())
     assert all(math.isfinite(value) for _, y in drawn.series.values() for value in y)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from archipel.figures import zcdp_nfl as figures
-from archipel.figures.book import BOOK
+from archipel.figures.gallery import GALLERY
 from archipel.figures.learning import Runs
 from archipel.problems.networked import Regression
 
@@ -19,7 +19,7 @@ def runs(label, *errors):
 
 def test_the_figures_are_there_under_both_names():
     for name in NAMES:
-        assert BOOK[f"thesis/{name}"] is BOOK[f"zcdp-nfl/{name}"]
+        assert GALLERY[f"thesis/{name}"] is GALLERY[f"zcdp-nfl/{name}"]
 
 
 def test_a_claim_for_all_totals_needs_all_of_them():
@@ -30,19 +30,19 @@ def test_a_claim_for_all_totals_needs_all_of_them():
 
 
 def test_methods_are_compared_at_the_same_total():
-    lab = figures.Lab(Regression("ridge", clients=6, samples=10), 2, 1, None)
+    experiment = figures.ZcdpNflExperiment(Regression("ridge", clients=6, samples=10), 2, 1, None)
     told = {}
     for rule, algorithm in (("corollary", figures.ADMM), ("exact", figures.ADMM)):
-        stage = lab.federation(algorithm, total=8.0, calibration=rule).stage()
-        told[rule] = stage.plan.purse.forecast().epsilon.max()
+        instance = experiment.federation(algorithm, total=8.0, calibration=rule).instance()
+        told[rule] = instance.plan.accountant.forecast().epsilon.max()
     assert told["corollary"] < told["exact"] == pytest.approx(8.0, rel=1e-6)
-    free = lab.federation(figures.ADMM, total=math.inf)
+    free = experiment.federation(figures.ADMM, total=math.inf)
     assert not free.privacy.protects and free.privacy.clip == figures.CLIP
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_it_can_be_drawn(name):
-    figure = BOOK[f"thesis/{name}"](True, None)
+    figure = GALLERY[f"thesis/{name}"](True, None)
     assert figure.claims and all(len(x) == len(y) > 0 for x, y in figure.series.values())
     assert all(math.isfinite(value) for _, y in figure.series.values() for value in y)

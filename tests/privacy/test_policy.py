@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from archipel.describe import as_table, fill
 from archipel.errors import BadInput
 from archipel.federation import Federation
+from archipel.privacy.accountant import Accountant, spend_all
 from archipel.privacy.accounting import record
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import SILENT, Privacy, Range, amounts, laplace_epsilon, release_costs
-from archipel.privacy.purse import Purse, spend_all
 from archipel.privacy.releases import Gaussian, Laplace
 from archipel.theory import zcdp_nfl as theory
 
@@ -89,7 +89,7 @@ def test_a_federation_whose_algorithm_cannot_count_refuses_the_table():
     from archipel import SignSgd, Synthetic
 
     with pytest.raises(BadInput, match="cannot count"):
-        Federation(Synthetic(clients=4, features=8), SignSgd(), privacy=Privacy(epsilon=1.0, clip=1.0)).stage()
+        Federation(Synthetic(clients=4, features=8), SignSgd(), privacy=Privacy(epsilon=1.0, clip=1.0)).instance()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_everyones_own_budget():
 def forecast(privacy, sensitivities, rounds, clients=3):
     noise = privacy.noise_of(sensitivities, clients, rounds, 1)
     costs = release_costs(noise.law, sensitivities, noise.first * noise.shape)
-    return noise, Purse(privacy, privacy.terms(), 1, (), *spend_all(costs, noise.limit), noise.alike).forecast()
+    return noise, Accountant(privacy, privacy.terms(), 1, (), *spend_all(costs, noise.limit), noise.alike).forecast()
 
 
 @settings(max_examples=40, deadline=None)
@@ -197,7 +197,7 @@ def test_ones_own_schedule_is_silent_beyond_its_end():
 
 
 def test_where_every_sample_pays_for_itself_the_length_of_the_stream_does_not_matter():
-    short, long = (Privacy(epsilon=1.0).noise_of([[0.1]], 1, n, 1, apart=True).first[0, 0] for n in (10, 1000))
+    short, long = (Privacy(epsilon=1.0).noise_of([[0.1]], 1, n, 1, per_sample=True).first[0, 0] for n in (10, 1000))
     assert short == long
     assert record(Gaussian(0.1 / short)).epsilon(1e-5).epsilon == pytest.approx(1.0, rel=1e-6)
 

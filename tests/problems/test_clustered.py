@@ -9,7 +9,7 @@ from archipel.algorithms.pgfl import Pgfl
 from archipel.errors import BadInput, Missing
 from archipel.node import Moment
 from archipel.problems import clusters, datasets
-from archipel.problems.clustered import BeijingStations, Chapters, Pictures, Related, chapters
+from archipel.problems.clustered import BeijingStations, Pictures, Related, Segments, segments
 from archipel.problems.personal import Judge, adjusted_rand, deviations
 from archipel.problems.shards import join
 from archipel.topology import Peers, Servers
@@ -25,13 +25,13 @@ def have(name):
 
 
 def test_data_are_those_of_the_graphs_clusters():
-    scene = Federation(SMALL, Pgfl(), Servers(servers=4, clusters=3)).scene()
-    (shards,), _ = chapters(scene.task)
+    setup = Federation(SMALL, Pgfl(), Servers(servers=4, clusters=3)).setup()
+    (shards,), _ = segments(setup.task)
     own = np.stack([np.linalg.lstsq(x, y, rcond=None)[0] for x, y in shards])
     lengths = np.linalg.norm(own, axis=1)
-    base = np.median(lengths[scene.graph.cluster == 1])
+    base = np.median(lengths[setup.graph.cluster == 1])
     for q, gamma in enumerate(SMALL.gammas):
-        assert np.allclose(lengths[scene.graph.cluster == q] / base, 1 + gamma, atol=0.05)
+        assert np.allclose(lengths[setup.graph.cluster == q] / base, 1 + gamma, atol=0.05)
     sizes = shards.sizes
     assert 40 <= sizes.min() < sizes.max() <= 60
 
@@ -47,8 +47,8 @@ def test_one_cluster_or_unknown_ones_leave_the_tasks_to_the_problem():
 def test_some_clients_change_their_cluster():
     problem = Related(clients=30, size=4, samples=(30, 30), gammas=(-0.5, 0.0, 0.5), noise=0.0, change=7, moved=0.2)
     task = problem.task(1, 20, np.float64, "stored", Peers(clusters=3).build(30, 1))
-    assert isinstance(task.source, Chapters)
-    (before, after), change = chapters(task)
+    assert isinstance(task.source, Segments)
+    (before, after), change = segments(task)
     assert change == 7
     fits = [np.stack([np.linalg.lstsq(x, y, rcond=None)[0] for x, y in part]) for part in (before, after)]
     changed = np.linalg.norm(fits[0] - fits[1], axis=1) > 1e-6
@@ -89,7 +89,7 @@ def test_adjusted_rand_is_scikit_learns():
 def test_pictures_have_the_labels_of_their_cluster():
     graph = Servers(servers=5, clusters=3).build(30, 2)
     task = Pictures(clients=30, tasks="digit-triplets").task(2, 1, np.float64, "stored", graph)
-    (shards,), _ = chapters(task)
+    (shards,), _ = segments(task)
     assert set(np.unique(shards.y)) == {-1.0, 1.0} and shards.x.shape[1] == 784
     assert shards.sizes.min() >= 6 and shards.sizes.max() <= 12
     perfect = task.score({"clients": np.zeros((30, 784))}, 0)

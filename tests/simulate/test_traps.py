@@ -20,7 +20,7 @@ PLAY = """
 import sys
 from archipel import Federation, Linear, OnlineFed
 federation = Federation(Linear(clients=6, size=3, samples=10), OnlineFed(step=0.1), rounds=4, engine=sys.argv[1])
-engine = federation.engine_of(federation.stage())
+engine = federation.engine_of(federation.instance())
 engine.advance(0, 4)
 stats = engine.kernel.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
@@ -78,7 +78,7 @@ def test_2_a_user_s_own_node_functions_count_as_sources():
 
 def test_5_float32_stays_float32():
     federation = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10)
-    assert type(federation.stage().plan.settings.step) is np.float32
+    assert type(federation.instance().plan.settings.step) is np.float32
     slow, quick = (federation.with_(engine=name).run().models[0]["server"] for name in ("plain", "serial"))
     assert slow.dtype == quick.dtype == np.float32
     np.testing.assert_allclose(slow, quick, rtol=1e-5)
@@ -90,8 +90,8 @@ def broken_act(me, data, said, settings, moment):
 
 @dataclass(frozen=True)
 class Broken(OnlineFed):
-    def plan(self, scene):
-        plan = super().plan(scene)
+    def plan(self, setup):
+        plan = super().plan(setup)
         return plan._replace(turns=(plan.turns[0], plan.turns[1]._replace(act=broken_act)))
 
 
@@ -121,11 +121,11 @@ def test_7_the_number_of_threads_changes_no_bit():
 
 def test_8_seeds_side_by_side_never_use_parallel_kernels(monkeypatch):
     chosen = []
-    monkeypatch.setattr(engine, "is_large", lambda stage: True)
+    monkeypatch.setattr(engine, "is_large", lambda instance: True)
     monkeypatch.setattr(star, "driver", lambda plan, observe, parallel: chosen.append(parallel))
-    stage = Federation(PROBLEM, OnlineFed(step=0.1)).stage()
-    engine.engine_for(stage, side_by_side=True)
-    engine.engine_for(stage, side_by_side=False)
+    instance = Federation(PROBLEM, OnlineFed(step=0.1)).instance()
+    engine.engine_for(instance, side_by_side=True)
+    engine.engine_for(instance, side_by_side=False)
     assert chosen == [False, True]
 
 
@@ -138,16 +138,16 @@ def test_8_seeds_side_by_side_are_the_seeds_one_by_one():
 
 
 def test_9_a_nan_stays_a_nan():
-    stage = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10, engine="serial").stage()
-    stage.task.source.y[0] = np.nan
-    player = engine.engine_for(stage, "serial")
+    instance = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10, engine="serial").instance()
+    instance.task.source.y[0] = np.nan
+    player = engine.engine_for(instance, "serial")
     player.advance(0, 10)
-    assert np.isnan(stage.plan.tables["server"].model).all()
+    assert np.isnan(instance.plan.tables["server"].model).all()
 
 
 def test_10_a_second_run_compiles_nothing():
     federation = Federation(PROBLEM, OnlineFed(step=0.1), rounds=5, engine="serial")
-    player = federation.engine_of(federation.stage())
+    player = federation.engine_of(federation.instance())
     player.advance(0, 2)
     player.advance(2, 5)
     assert len(player.kernel.signatures) == 1

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from archipel import Federation
-from archipel.algorithms.local import lessons
+from archipel.algorithms.local import factors
 from archipel.algorithms.pgfl import Gfl, Pgfl
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
-from archipel.problems.clustered import Related, chapters
+from archipel.problems.clustered import Related, segments
 from archipel.problems.losses import LOGISTIC
 from archipel.theory import pgfl as theory
 from archipel.topology import Servers
@@ -20,25 +20,25 @@ SMALL = Related(clients=18, size=4, samples=(2, 6), spread=0.3, noise=0.2, test=
 GRAPH = Servers(servers=5, mean_degree=2.4, clusters=3)
 
 
-def stage_of(algorithm, topology=GRAPH, rounds=300, problem=SMALL, seed=1):
+def instance_of(algorithm, topology=GRAPH, rounds=300, problem=SMALL, seed=1):
     federation = Federation(problem, algorithm, topology, rounds=rounds, seed=seed, engine="plain")
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, rounds)
-    return stage.plan.tables, federation.scene()
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, rounds)
+    return instance.plan.tables, federation.setup()
 
 
-def by_cvxpy(scene, regularisation):
+def by_cvxpy(setup, regularisation):
     """Each cluster's minimiser of sum_k f_k, (16), by a solver that knows nothing of ours."""
-    graph, (shards,) = scene.graph, chapters(scene.task)[0]
+    graph, (shards,) = setup.graph, segments(setup.task)[0]
     weight = regularisation / np.bincount(graph.server)[graph.server]
     found = []
     for q in range(graph.clusters):
-        w, objective = cp.Variable(scene.task.size), 0
+        w, objective = cp.Variable(setup.task.size), 0
         for k in np.flatnonzero(graph.cluster == q):
             x, y = shards.of(int(k))
             loss = (
                 cp.sum(cp.logistic(-cp.multiply(y, x @ w)))
-                if scene.task.loss == LOGISTIC
+                if setup.task.loss == LOGISTIC
                 else cp.sum_squares(y - x @ w)
             )
             objective += loss / len(y) + weight[k] * cp.sum_squares(w)
@@ -55,9 +55,9 @@ def decibels(value):
 # --- theorem 1 ----------------------------------------------------------------------------------------------
 
 
-def distance(tables, scene, best):
+def distance(tables, setup, best):
     """The worst client's squared distance to its cluster's solution, relative."""
-    mine = best[scene.graph.cluster]
+    mine = best[setup.graph.cluster]
     return np.max(np.sum((tables["client"].model - mine) ** 2, 1) / np.sum(mine**2, 1))
 
 
@@ -65,21 +65,21 @@ def distance(tables, scene, best):
 def test_the_exact_form_reaches_cvxpys_solution(shape, seed):
     """tau = 0, everyone takes part: -100 dB, and what the article's form leaves is larger."""
     topology = replace(GRAPH, shape=shape)
-    exact, scene = stage_of(Pgfl(regularisation=0.1), topology, seed=seed)
-    best = by_cvxpy(scene, 0.1)
-    assert decibels(distance(exact, scene, best)) < -100
-    published, _ = stage_of(Pgfl(form="published", regularisation=0.1), topology, rounds=100, seed=seed)
+    exact, setup = instance_of(Pgfl(regularisation=0.1), topology, seed=seed)
+    best = by_cvxpy(setup, 0.1)
+    assert decibels(distance(exact, setup, best)) < -100
+    published, _ = instance_of(Pgfl(form="published", regularisation=0.1), topology, rounds=100, seed=seed)
     if shape != "complete":
-        assert decibels(distance(published, scene, best)) > -60
+        assert decibels(distance(published, setup, best)) > -60
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_the_centralised_solution_is_cvxpys(loss):
     for seed in range(3):
-        scene = Federation(replace(SMALL, loss=loss), Pgfl(), GRAPH, seed=seed).scene()
-        view = Pgfl().view(scene)
-        ours = Pgfl(regularisation=0.2).optima(scene, view)[0]
-        assert np.allclose(ours, by_cvxpy(scene, 0.2), atol=1e-6)
+        setup = Federation(replace(SMALL, loss=loss), Pgfl(), GRAPH, seed=seed).setup()
+        view = Pgfl().view(setup)
+        ours = Pgfl(regularisation=0.2).optima(setup, view)[0]
+        assert np.allclose(ours, by_cvxpy(setup, 0.2), atol=1e-6)
 
 
 def test_a_rate_is_the_slope_of_a_line():
@@ -101,16 +101,16 @@ def test_the_exact_form_converges_at_a_linear_rate(seed):
 # --- when the published form diverges -----------------------------------------------------------------------
 
 
-def seen_of(algorithm, scene):
-    view, (data, _) = algorithm.view(scene), lessons(scene.task)
-    return theory.Seen(view, algorithm.neighbours(scene), data, 2 * algorithm.weights(scene, view), scene.task.loss)
+def seen_of(algorithm, setup):
+    view, (data, _) = algorithm.view(setup), factors(setup.task)
+    return theory.Seen(view, algorithm.neighbours(setup), data, 2 * algorithm.weights(setup, view), setup.task.loss)
 
 
-def slow_matrix(scene, algorithm, penalty, tau):
+def slow_matrix(setup, algorithm, penalty, tau):
     """(4) to (10) as one matrix on (duals, base models), column by column from the engine's own linear part."""
-    graph, (shards,) = scene.graph, chapters(scene.task)[0]
-    clients, size, clusters = graph.clients, scene.task.size, graph.clusters
-    weight = 2 * algorithm.weights(scene, algorithm.view(scene))
+    graph, (shards,) = setup.graph, segments(setup.task)[0]
+    clients, size, clusters = graph.clients, setup.task.size, graph.clusters
+    weight = 2 * algorithm.weights(setup, algorithm.view(setup))
     inverse = []
     for k, (x, y) in enumerate(shards):
         inverse.append(np.linalg.inv(2 * x.T @ x / len(y) + (weight[k] + penalty) * np.eye(size)))
@@ -158,10 +158,10 @@ def test_growth_is_the_spectral_radius(tau):
     """Of the iteration's matrix, where it is beyond one; within one the fixed points keep it at one."""
     problem, topology = replace(SMALL, clients=9, size=2), replace(GRAPH, servers=3, mean_degree=4 / 3)
     algorithm = Pgfl(form="published", regularisation=1.0)
-    scene = Federation(problem, algorithm, topology, seed=4).scene()
+    setup = Federation(problem, algorithm, topology, seed=4).setup()
     for penalty in (0.02, 0.1, 4.0):
-        radius = np.max(np.abs(np.linalg.eigvals(slow_matrix(scene, algorithm, penalty, tau))))
-        growth = theory.growth(seen_of(algorithm, scene), penalty, tau)
+        radius = np.max(np.abs(np.linalg.eigvals(slow_matrix(setup, algorithm, penalty, tau))))
+        growth = theory.growth(seen_of(algorithm, setup), penalty, tau)
         if radius > 1 + 1e-3:
             assert np.isclose(growth, radius, rtol=2e-3)
         else:
@@ -174,7 +174,7 @@ def test_growth_is_the_spectral_radius(tau):
 def test_just_below_the_least_penalty_it_diverges_and_just_above_not(shape, seed):
     algorithm = Pgfl(form="published", regularisation=1.0, force=True)
     federation = Federation(SMALL, algorithm, replace(GRAPH, shape=shape), rounds=2000, every=1000, seed=seed)
-    least = theory.least_penalty(seen_of(algorithm, federation.scene()), 0.0)
+    least = theory.least_penalty(seen_of(algorithm, federation.setup()), 0.0)
     if least == 0:
         pytest.skip("this federation converges at any penalty")
     ends = {}
@@ -203,8 +203,8 @@ def test_28_beside_a_run_and_its_twin(form, seed):
         == result.theory["rounds_beyond_(28)_from_the_optimum"]
     )
     assert impact.exceeded == 0
-    scene = federation.scene()
-    best = by_cvxpy(scene, 0.01)
+    setup = federation.setup()
+    best = by_cvxpy(setup, 0.01)
     eta = max(np.sum((a - b) ** 2) for a in best for b in best)
     taus = 0.2 * 0.95 ** np.arange(1, 26)
     slow = sum(taus[i] * eta * np.prod(1 - taus[i + 1 :]) for i in range(25))
@@ -223,9 +223,9 @@ def test_41_bounds_a_single_round_of_borrowing(seed):
     rounds = 60
     taus = (0.0,) * (rounds - 1) + (0.5,)
     algorithm = Pgfl(tau=taus)
-    lending, scene = stage_of(algorithm, rounds=rounds, seed=seed)
-    twin, _ = stage_of(Pgfl(), rounds=rounds, seed=seed)
-    eta = theory.largest_distance(algorithm.optima(scene, algorithm.view(scene))[0])
+    lending, setup = instance_of(algorithm, rounds=rounds, seed=seed)
+    twin, _ = instance_of(Pgfl(), rounds=rounds, seed=seed)
+    eta = theory.largest_distance(algorithm.optima(setup, algorithm.view(setup))[0])
     far = np.max(np.sum((lending["server"].model - twin["server"].model) ** 2, -1))
     assert 0 < far <= theory.single_bound(0.5, eta)
 
@@ -246,8 +246,8 @@ def test_nothing_is_played_beside_a_run_that_discovers_its_clusters():
 def test_43_is_what_clients_reckon_with():
     policy = Privacy(rho=1.0, clip=2.0, enforce=False)
     federation = Federation(SMALL, Pgfl(penalty=3.0), GRAPH, rounds=4, privacy=policy, engine="plain")
-    sizes = chapters(federation.scene().task)[0][0].sizes
-    reach = federation.stage().plan.tables["client"].reach[:, 0]
+    sizes = segments(federation.setup().task)[0][0].sizes
+    reach = federation.instance().plan.tables["client"].reach[:, 0]
     assert np.allclose(reach, 2 * 2.0 / (3.0 * sizes)) and np.allclose(reach, theory.sensitivity(2.0, 3.0, sizes))
 
 

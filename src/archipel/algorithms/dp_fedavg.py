@@ -21,7 +21,7 @@ from archipel.node import assign, kernel
 from archipel.privacy.noise import GAUSSIAN
 from archipel.problems.online_losses import loss_gradient
 from archipel.regions import ball, project
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 
 class Settings(NamedTuple):
@@ -45,7 +45,7 @@ class Settings(NamedTuple):
     change: Any
     law: Any
     shape: Any
-    apart: Any
+    per_sample: Any
     centres: Any
     minima: Any
 
@@ -100,7 +100,7 @@ class DpFedAvg:
 
     topologies: ClassVar = ("star",)
     precision: ClassVar = "float64"
-    shown: ClassVar = "stream"
+    data_kind: ClassVar = "stream"
 
     asked: float = 1.0
     radius: float = 1.0
@@ -108,11 +108,11 @@ class DpFedAvg:
     decay: float = 0.5
     gradient: float = 1.0
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients and a server, all at zero, and their two turns."""
-        self.check(scene)
-        task, size, policy, price = scene.task, scene.task.size, scene.privacy, priced(scene, "client")
-        mapped, ridge = mirror.euclidean(ball(size, self.radius)), ridge_of(scene)
+        self.check(setup)
+        task, size, policy, price = setup.task, setup.task.size, setup.privacy, priced(setup, "client")
+        mapped, ridge = mirror.euclidean(ball(size, self.radius)), ridge_of(setup)
         centres = task.oracle.centres if task.oracle else np.zeros((0, size))
         minima = minima_of(task.loss, ridge, centres, mapped) if len(centres) else centres
         clip = float(policy.guard().clip) if policy else math.inf
@@ -138,12 +138,19 @@ class DpFedAvg:
             Turn("client", "server", act, hear, merge, word, Inbox(np.zeros(size), np.zeros(1))),
         )
         meter = Meter(
-            scene, mapped, ridge, centres, minima, role="client", purse=price.purse, record=record_of(scene, ridge)
+            setup,
+            mapped,
+            ridge,
+            centres,
+            minima,
+            role="client",
+            accountant=price.accountant,
+            record=record_of(setup, ridge),
         )
         tables = {"client": clients, "server": Server(np.zeros((1, size)))}
-        return Plan(tables, turns, settings, {0: size, 1: size}, measure=meter, purse=price.purse)
+        return Plan(tables, turns, settings, {0: size, 1: size}, measure=meter, accountant=price.accountant)
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """Refuse what makes no sense."""
         if not 0 < self.asked <= 1:
             raise BadInput("algorithm.asked", self.asked, "a probability above 0, at most 1")
@@ -154,8 +161,8 @@ class DpFedAvg:
                 raise BadInput(f"algorithm.{name}", getattr(self, name), "a positive number")
         if not 0 <= self.decay <= 1:
             raise BadInput("algorithm.decay", self.decay, "an exponent from 0 to 1")
-        if scene.task.regulariser[0] > 0:
-            raise BadInput("problem.l1", scene.task.regulariser[0], "0: these steps need a smooth regulariser")
+        if setup.task.regulariser[0] > 0:
+            raise BadInput("problem.l1", setup.task.regulariser[0], "0: these steps need a smooth regulariser")
         return {}
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from archipel.privacy.noise import GAUSSIAN
 from archipel.regions import BALL, SIMPLEX
 from archipel.theory.mirror import sound_averaged
 from archipel.topology.push_sum import disagreement
-from archipel.turns import Scene
+from archipel.turns import Setup
 
 FEW = 50  # clients for whom a bound is computed
 
@@ -98,37 +98,37 @@ class DualAveraging(MirrorDescent):
             return math.sqrt(float(mapped.radius) * math.log(max(len(mapped.low), 2)))
         return farthest(mapped) / math.sqrt(2)
 
-    def length(self, scene: Scene, price: Price, mapped: Any, slope: float, spread: float) -> float:
+    def length(self, setup: Setup, price: Price, mapped: Any, slope: float, spread: float) -> float:
         """sqrt(G^2 + E||noise||^2 / n): how long the mean of all clients' noised gradients is."""
         self.check_bounded(mapped)
-        square = typical_scale(price.noise) ** 2 * (1 if price.noise.law == GAUSSIAN else 2) / scene.task.clients
-        longest = self.longest(scene, mapped)
+        square = typical_scale(price.noise) ** 2 * (1 if price.noise.law == GAUSSIAN else 2) / setup.task.clients
+        longest = self.longest(setup, mapped)
         if mapped.geometry == ENTROPY:
             return math.sqrt((longest**2 + square) * float(mapped.radius))
-        return math.sqrt(longest**2 + scene.task.size * square)
+        return math.sqrt(longest**2 + setup.task.size * square)
 
-    def longest(self, scene: Scene, mapped: Any) -> float:
+    def longest(self, setup: Setup, mapped: Any) -> float:
         """G: the bound of a gradient without its noise; for entropy, half of how far apart its components can be."""
-        policy = scene.privacy
+        policy = setup.privacy
         if policy is None or policy.clip == math.inf:
             return self.gradient
         if mapped.geometry == ENTROPY:
             return policy.clip / (2 if policy.order == 1 else math.sqrt(2))
         return policy.clip
 
-    def bound(self, scene: Scene, settings: Settings, steps: Any) -> dict[str, float]:
+    def bound(self, setup: Setup, settings: Settings, steps: Any) -> dict[str, float]:
         """The bound of the static regret (2.6); of few clients, since the graph's disagreement has to be found."""
-        if scene.task.clients > FEW:
+        if setup.task.clients > FEW:
             return {}
-        drawn, longest = typical_scale(priced(scene).noise), self.longest(scene, settings)
-        drawn *= math.sqrt((1 if settings.law == GAUSSIAN else 2) * scene.task.size)  # its L2 norm, above all others
-        apart = disagreement(scene.graph.across, len(steps)) @ [drawn, longest]
+        drawn, longest = typical_scale(priced(setup).noise), self.longest(setup, settings)
+        drawn *= math.sqrt((1 if settings.law == GAUSSIAN else 2) * setup.task.size)  # its L2 norm, above all others
+        apart = disagreement(setup.graph.across, len(steps)) @ [drawn, longest]
         apart = np.concatenate([[0.0], apart[:-1]]) * float(settings.radius if settings.geometry == ENTROPY else 1.0)
         return {"regret_bound": float(sound_averaged(steps, settings.width**2, settings.length, longest, apart)[-1])}
 
-    def check_numbers(self, scene: Scene) -> None:
+    def check_numbers(self, setup: Setup) -> None:
         """Refuse what makes no sense, and what belongs to mirror descent alone."""
-        super().check_numbers(scene)
+        super().check_numbers(setup)
         if self.mixing != "push-sum":
             raise BadInput("algorithm.mixing", self.mixing, '"push-sum": sums of gradients are pushed')
         if self.path > 0:

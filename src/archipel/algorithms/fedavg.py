@@ -9,12 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.personal import borrow, taus_of
+from archipel.algorithms.borrowing import borrow, taus_of
 from archipel.draws import BATCH, SELECTED, integer, uniform
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, dot, kernel
 from archipel.problems.losses import slope
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 
 class Settings(NamedTuple):
@@ -137,7 +137,7 @@ class FedAvg:
 
     topologies: ClassVar = ("star",)
     precision: ClassVar = "float64"
-    shown: ClassVar = "stored"
+    data_kind: ClassVar = "stored"
 
     step: float = 0.05
     batch: int = 0
@@ -146,7 +146,7 @@ class FedAvg:
     tau: float | tuple[float, ...] = 0.0
     decay: float = 1.0
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """Refuse what makes no sense before anything runs."""
         if not 0 < self.step < np.inf:
             raise BadInput("algorithm.step", self.step, "a positive number")
@@ -156,16 +156,16 @@ class FedAvg:
             raise BadInput("algorithm.epochs", self.epochs, "at least one pass over the data")
         if not 0 < self.asked <= 1:
             raise BadInput("algorithm.asked", self.asked, "a probability above 0, at most 1")
-        if scene.graph.clusters == 0:
+        if setup.graph.clusters == 0:
             raise BadInput("topology.clusters", "discover", "a number of clusters, for this algorithm")
-        if scene.task.streams or scene.task.regulariser[0] > 0:
+        if setup.task.streams or setup.task.regulariser[0] > 0:
             raise BadInput("problem.kind", "this one", "stored data and a smooth regulariser, for FedAvg")
         return {}
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients and a server, all at zero, and their two turns."""
-        self.check(scene)
-        task, count = scene.task, scene.graph.clusters
+        self.check(setup)
+        task, count = setup.task, setup.graph.clusters
         settings = Settings(
             self.step,
             self.batch,
@@ -173,8 +173,8 @@ class FedAvg:
             self.asked,
             int(task.loss),
             2 * task.regulariser[1] / task.clients,
-            taus_of(self.tau, self.decay, scene.rounds),
-            scene.graph.cluster,
+            taus_of(self.tau, self.decay, setup.rounds),
+            setup.graph.cluster,
         )
         cube = np.zeros((1, count, task.size))
         word = Word(np.zeros(task.size), np.zeros(1, np.uint32))

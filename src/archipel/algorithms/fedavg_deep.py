@@ -24,7 +24,7 @@ from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms
 from archipel.privacy.personal import PersonalBudget, PersonalLedgers, affordable_mu, check_reach, release_of
 from archipel.privacy.releases import Release
 from archipel.problems.learners import check_finite, learner_of, sizes_of
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 
 class Settings(NamedTuple):
@@ -178,7 +178,7 @@ class FedAvgDeep:
 
     topologies: ClassVar = ("star",)
     precision: ClassVar = "float32"
-    shown: ClassVar = "deep"
+    data_kind: ClassVar = "deep"
 
     step: float = 0.1
     batch: int = 32
@@ -189,11 +189,11 @@ class FedAvgDeep:
     draws: int = 3
     pretrain: int = 1
 
-    def settings(self, scene: Scene) -> Settings:
+    def settings(self, setup: Setup) -> Settings:
         """The numbers of a run, checked."""
-        sizes = sizes_of(scene.task)
+        sizes = sizes_of(setup.task)
         check_training(self, sizes)
-        learner = learner_of(scene.task, scene.dtype)
+        learner = learner_of(setup.task, setup.dtype)
         return Settings(
             learner,
             self.step,
@@ -209,22 +209,22 @@ class FedAvgDeep:
             None,
         )
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients, a server with the initial model, and their two turns."""
-        return self.sampled_plan(scene) if self.sampling else averaging_plan(self.settings(scene), scene)
+        return self.sampled_plan(setup) if self.sampling else averaging_plan(self.settings(setup), setup)
 
-    def sampled_plan(self, scene: Scene) -> Plan:
+    def sampled_plan(self, setup: Setup) -> Plan:
         """The same with a server that samples."""
-        sizes, dtype, size = sizes_of(scene.task), scene.dtype, scene.task.size
+        sizes, dtype, size = sizes_of(setup.task), setup.dtype, setup.task.size
         check_training(self, sizes)
         if self.asked != 1:
             raise BadInput("algorithm.asked", self.asked, f"1, as sampling is {self.sampling}: it says who is asked")
-        asking.check_pretrain(self.sampling, self.pretrain, scene.rounds)
+        asking.check_pretrain(self.sampling, self.pretrain, setup.rounds)
         sampling = asking.chosen_sampling(self.sampling, self.draws, 0.0)
         nobody, clients = np.zeros(len(sizes)), len(sizes)
         sampling.chances(sizes, nobody + 1, nobody)  # refuses N <= K
         settings = SampledSettings(
-            learner_of(scene.task, dtype),
+            learner_of(setup.task, dtype),
             self.step,
             self.batch,
             self.epochs,
@@ -234,7 +234,7 @@ class FedAvgDeep:
             nobody,
             1.0,
             self.pretrain,
-            scene.seed,
+            setup.seed,
         )
         model, one = np.zeros((clients, size), dtype), np.zeros((clients, 1))
         server = asking.server_of(settings.learner.start().astype(dtype), settings)
@@ -262,7 +262,7 @@ class DpFedAvgDeep:
 
     topologies: ClassVar = ("star",)
     precision: ClassVar = "float32"
-    shown: ClassVar = "deep"
+    data_kind: ClassVar = "deep"
 
     step: float = 0.1
     batch: int = 32
@@ -273,19 +273,19 @@ class DpFedAvgDeep:
     epsilon: float = 8.0
     delta: float = 1e-5
 
-    def settings(self, scene: Scene) -> Settings:
+    def settings(self, setup: Setup) -> Settings:
         """The numbers of a run: everyone counts the same, so that one client moves the sum by `clip` at most."""
-        check_training(self, sizes_of(scene.task))
+        check_training(self, sizes_of(setup.task))
         if not 0 < self.clip < np.inf:
             raise BadInput("algorithm.clip", self.clip, "a positive number")
         check_delta(self.delta, "algorithm.delta")
         check_reach(self.epsilon, self.delta, self.asked, ("algorithm.epsilon", "algorithm.delta"))
-        clients = scene.task.clients
-        mu = affordable_mu(self.epsilon, self.delta, scene.rounds, self.asked, "add-remove")
+        clients = setup.task.clients
+        mu = affordable_mu(self.epsilon, self.delta, setup.rounds, self.asked, "add-remove")
         terms = Terms("client", "add-remove", (Assumption(f"updates have norm at most {self.clip:g}", ENFORCED),))
         budget = PersonalBudget(self.epsilon, self.delta)
         return Settings(
-            learner_of(scene.task, scene.dtype),
+            learner_of(setup.task, setup.dtype),
             self.step,
             self.batch,
             self.epochs,
@@ -299,13 +299,13 @@ class DpFedAvgDeep:
             release_of(mu, self.asked, "add-remove"),
         )
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients, a server with the initial model, and their two turns."""
-        if scene.privacy is not None:
+        if setup.privacy is not None:
             right = "none: dp-fedavg-deep has epsilon, delta and clip of its own in [algorithm]"
             raise BadInput("privacy", "(a table)", right)
-        settings = self.settings(scene)
-        return averaging_plan(settings, scene)._replace(purse=PersonalLedgers(settings.ledgers, self.delta))
+        settings = self.settings(setup)
+        return averaging_plan(settings, setup)._replace(accountant=PersonalLedgers(settings.ledgers, self.delta))
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned."""
@@ -326,13 +326,13 @@ def check_training(algorithm: Any, sizes: Any) -> None:
         raise BadInput("algorithm.batch", algorithm.batch, right)
 
 
-def averaging_plan(settings: Settings, scene: Scene) -> Plan:
+def averaging_plan(settings: Settings, setup: Setup) -> Plan:
     """What both have in common: a question with the model, an answer with its change."""
-    size, dtype = scene.task.size, scene.dtype
+    size, dtype = setup.task.size, setup.dtype
     model = Model(np.zeros(size, dtype))
     return Plan(
         {
-            "client": Client(np.zeros((scene.task.clients, size), dtype)),
+            "client": Client(np.zeros((setup.task.clients, size), dtype)),
             "server": Server(settings.learner.start().astype(dtype)[None].copy()),
         },
         (

@@ -52,34 +52,34 @@ class Curvature(NamedTuple):
     most: float  # of any client, in any direction
 
 
-def fitted(scene: Any) -> Fit:
+def fitted(setup: Any) -> Fit:
     """The penalty and the step for a run without noise."""
-    agreed = 1 / math.sqrt(8 * slowness(scene.graph))
-    if scene.task.loss == ABSOLUTE:
-        height = height_of_absolute(scene)
+    agreed = 1 / math.sqrt(8 * slowness(setup.graph))
+    if setup.task.loss == ABSOLUTE:
+        height = height_of_absolute(setup)
         return Fit(height * agreed, PACE / height, 1.0)
-    found = curvature(scene, SLOPE[scene.task.loss])
-    least = found.least * USUAL[scene.task.loss] / SLOPE[scene.task.loss]
+    found = curvature(setup, SLOPE[setup.task.loss])
+    least = found.least * USUAL[setup.task.loss] / SLOPE[setup.task.loss]
     between = least**0.75 * found.most**0.25  # clients differ: nearer to the least, by trial
     return Fit(UNDER * between * agreed, 1 / (ABOVE * found.most), 0.0)
 
 
-def fitted_blindly(scene: Any) -> Fit:
+def fitted_blindly(setup: Any) -> Fit:
     """The penalty and the step for a run with noise, from what is public: the loss, the graph and the rounds."""
-    degree = max(float(np.diff(scene.graph.links().starts).mean()), 1.0)
-    return Fit(HEIGHT[scene.task.loss] * scene.rounds / (ROUNDS * degree), *STEPS[scene.task.loss])
+    degree = max(float(np.diff(setup.graph.links().starts).mean()), 1.0)
+    return Fit(HEIGHT[setup.task.loss] * setup.rounds / (ROUNDS * degree), *STEPS[setup.task.loss])
 
 
-def fitted_subgradient_blindly(scene: Any) -> Fit:
+def fitted_subgradient_blindly(setup: Any) -> Fit:
     """The same for the subgradient method."""
-    return Fit(1.0, 1.0, 0.75) if scene.task.loss == ABSOLUTE else Fit(1.0, 0.3, 0.5)
+    return Fit(1.0, 1.0, 0.75) if setup.task.loss == ABSOLUTE else Fit(1.0, 0.3, 0.5)
 
 
-def fitted_subgradient(scene: Any) -> Fit:
+def fitted_subgradient(setup: Any) -> Fit:
     """The same for the subgradient method, whose step falls."""
-    if scene.task.loss == ABSOLUTE:
-        return Fit(1.0, 3 / height_of_absolute(scene), 0.75)
-    return Fit(1.0, 1.5 / curvature(scene, SLOPE[scene.task.loss]).most, 0.5)
+    if setup.task.loss == ABSOLUTE:
+        return Fit(1.0, 3 / height_of_absolute(setup), 0.75)
+    return Fit(1.0, 1.5 / curvature(setup, SLOPE[setup.task.loss]).most, 0.5)
 
 
 def slowness(graph: Any) -> float:
@@ -90,31 +90,31 @@ def slowness(graph: Any) -> float:
     return degree * max(connectivity, 1e-6)
 
 
-def shards(scene: Any) -> Any:
+def shards(setup: Any) -> Any:
     """Every client's samples."""
-    source = scene.task.source
+    source = setup.task.source
     for begin, end in zip(source.starts[:-1], source.starts[1:]):
         if end > begin:
             yield source.x[begin:end].astype(float), source.y[begin:end].astype(float)
 
 
-def curvature(scene: Any, slope: float) -> Curvature:
+def curvature(setup: Any, slope: float) -> Curvature:
     """How curved the objective (3.2) is, client by client and in the mean."""
-    mean, most, clients = np.zeros((scene.task.size,) * 2), 0.0, 0
-    for x, _ in shards(scene):
+    mean, most, clients = np.zeros((setup.task.size,) * 2), 0.0, 0
+    for x, _ in shards(setup):
         gram = slope / len(x) * (x.T @ x)
         mean, most, clients = mean + gram, max(most, float(np.linalg.eigvalsh(gram)[-1])), clients + 1
     mean /= max(clients, 1)
-    rest = 2 * scene.task.regulariser[1] / scene.task.clients
+    rest = 2 * setup.task.regulariser[1] / setup.task.clients
     eigenvalues = np.linalg.eigvalsh(mean)
     most = max(most + rest, 1e-12)
     return Curvature(max(float(eigenvalues[0]) + rest, FLAT * most), float(eigenvalues.mean()) + rest, most)
 
 
-def height_of_absolute(scene: Any) -> float:
+def height_of_absolute(setup: Any) -> float:
     """The curvature of the mean absolute loss near its minimum, as far as a falling step can make use of it."""
-    x, y = (np.concatenate(parts) for parts in zip(*shards(scene)))
-    squares = curvature(scene._replace(task=scene.task._replace(regulariser=(0.0, 0.0))), 1.0)
+    x, y = (np.concatenate(parts) for parts in zip(*shards(setup)))
+    squares = curvature(setup._replace(task=setup.task._replace(regulariser=(0.0, 0.0))), 1.0)
     near = 2 / math.sqrt(2 * math.pi) / max(spread(x, y), 1e-12) * squares.least
     far = REACH * squares.usual / max(math.sqrt(float(np.mean(y**2))), 1e-12)
     return max(min(near, far), 1e-12)

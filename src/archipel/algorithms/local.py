@@ -16,7 +16,7 @@ import numpy as np
 from archipel.algorithms.bounded import ROOM
 from archipel.errors import BadInput
 from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec
-from archipel.problems.clustered import chapters
+from archipel.problems.clustered import segments
 from archipel.problems.losses import LOGISTIC, LOSSES, SQUARED, slope
 from archipel.problems.shards import Shards
 from archipel.problems.task import Task
@@ -27,33 +27,33 @@ HALVINGS = 60
 SHARP = 1e-14  # of the weight that keeps a model in its ball
 
 
-class Lessons(NamedTuple):
-    """All clients' data as the solvers take them; the second axis is the chapter, where data change in mid-run."""
+class Factors(NamedTuple):
+    """All clients' data as the solvers take them; the second axis is the segment, where data change in mid-run."""
 
-    basis: Any  # (clients, chapters, rank, size): V
-    curve: Any  # (clients, chapters, rank): 2 S^2 / D, the curvature of the squared loss along V
-    moment: Any  # (clients, chapters, size): 2 X^T y / D
-    rows: Any  # (clients, chapters, samples, rank): X V^T, for the logistic loss
+    basis: Any  # (clients, segments, rank, size): V
+    curve: Any  # (clients, segments, rank): 2 S^2 / D, the curvature of the squared loss along V
+    moment: Any  # (clients, segments, size): 2 X^T y / D
+    rows: Any  # (clients, segments, samples, rank): X V^T, for the logistic loss
 
 
-def lessons(task: Task, features: float = math.inf, target: float = math.inf) -> tuple[Lessons, int]:
-    """Every client's data, factorised once, and the round in which the second chapter begins.
+def factors(task: Task, features: float = math.inf, target: float = math.inf) -> tuple[Factors, int]:
+    """Every client's data, factorised once, and the round in which the second segment begins.
 
     Features longer than a bound are shortened, and targets beyond one cut off, for privacy that rests on it.
     """
-    parts, change = chapters(task)
+    parts, change = segments(task)
     return factorised(parts, task, features, target), change
 
 
-def factorised(parts: list[Shards], task: Task, features: float = math.inf, target: float = math.inf) -> Lessons:
-    """The lessons of some chapters."""
+def factorised(parts: list[Shards], task: Task, features: float = math.inf, target: float = math.inf) -> Factors:
+    """The factors of some segments."""
     if task.loss not in (SQUARED, LOGISTIC):
         name = next(name for name, code in LOSSES.items() if code == task.loss)
         raise BadInput("problem.loss", name, '"squared" or "logistic", which have an exact local solver')
     most = max(int(shards.sizes.max()) for shards in parts)
     rank, size = min(most, task.size), task.size
     shape = (task.clients, len(parts))
-    drawn = Lessons(
+    drawn = Factors(
         np.zeros((*shape, rank, size)),
         np.zeros((*shape, rank)),
         np.zeros((*shape, size)),
@@ -62,7 +62,7 @@ def factorised(parts: list[Shards], task: Task, features: float = math.inf, targ
     for p, shards in enumerate(parts):
         for k, (x, y) in enumerate(shards):
             x, y = bounded(np.asarray(x, float), np.asarray(y, float), features, target)
-            factorise(Lessons(*(table[k, p] for table in drawn)), x, y, task.loss)
+            factorise(Factors(*(table[k, p] for table in drawn)), x, y, task.loss)
     return drawn
 
 
@@ -74,7 +74,7 @@ def bounded(x: Any, y: Any, features: float, target: float) -> tuple[Any, Any]:
     return x, np.clip(y, -target, target)
 
 
-def factorise(mine: Lessons, x: Any, y: Any, loss: int) -> None:
+def factorise(mine: Factors, x: Any, y: Any, loss: int) -> None:
     """One client's data."""
     if not len(y):
         return
@@ -196,31 +196,31 @@ def logistic(out: Any, basis: Any, rows: Any, y: Any, pull: Any, weight: Any) ->
 
 
 @kernel
-def attract(pull: Any, me: Any, loss: Any, chapter: Any) -> None:
+def attract(pull: Any, me: Any, loss: Any, segment: Any) -> None:
     """The part of the pull that comes from the data: that of a squared loss."""
     if loss == SQUARED:
-        add_scaled(pull, 1.0, me.moment[chapter])
+        add_scaled(pull, 1.0, me.moment[segment])
 
 
 @kernel
-def learn(out: Any, me: Any, data: Any, pull: Any, weight: Any, loss: Any, chapter: Any) -> Any:
-    """The minimiser, for a state with `Lessons` in it and a pull with the data's part in it; its norm, returned."""
+def learn(out: Any, me: Any, data: Any, pull: Any, weight: Any, loss: Any, segment: Any) -> Any:
+    """The minimiser, for a state with `Factors` in it and a pull with the data's part in it; its norm, returned."""
     if loss == SQUARED:
-        ridge(out, me.basis[chapter], me.curve[chapter], pull, weight)
+        ridge(out, me.basis[segment], me.curve[segment], pull, weight)
     else:
-        logistic(out, me.basis[chapter], me.rows[chapter], data.y, pull, weight)
+        logistic(out, me.basis[segment], me.rows[segment], data.y, pull, weight)
     return math.sqrt(dot(out, out))
 
 
 @kernel
-def learn_within(out: Any, me: Any, data: Any, pull: Any, weight: Any, loss: Any, chapter: Any, radius: Any) -> None:
+def learn_within(out: Any, me: Any, data: Any, pull: Any, weight: Any, loss: Any, segment: Any, radius: Any) -> None:
     """The minimiser in the ball of a radius: that of more weight, just enough of it.
 
     More weight is doubled until it is enough, then halved in on; one place that calls `learn` compiles fastest.
     """
     low, high, more = 0.0, -1.0, 0.0
     for _ in range(2 * HALVINGS):
-        length = learn(out, me, data, pull, weight + more, loss, chapter)
+        length = learn(out, me, data, pull, weight + more, loss, segment)
         if length <= radius:
             if more == 0.0 or more - low <= SHARP * more:
                 return

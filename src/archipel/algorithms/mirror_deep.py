@@ -24,6 +24,7 @@ from archipel.algorithms.mirror import MapSettings, euclidean, mirror_step
 from archipel.errors import BadInput, did_you_mean
 from archipel.generators import add_gaussian, add_laplace, poisson_batch, shuffled_batches
 from archipel.node import add_scaled
+from archipel.privacy.accountant import Paid
 from archipel.privacy.accounting import RDP, check_delta, record, zcdp_epsilon
 from archipel.privacy.bounding import clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms, ledgers_json
@@ -35,11 +36,10 @@ from archipel.privacy.personal import (
     release_of,
     sampled_laplace,
 )
-from archipel.privacy.purse import Paid
 from archipel.privacy.releases import Release, Zcdp
 from archipel.problems.learners import check_finite, learner_of, names_of, sizes_of
 from archipel.regions import anywhere, ball
-from archipel.turns import Plan, Scene, Turn
+from archipel.turns import Plan, Setup, Turn
 
 SENSITIVITY = 1.0  # what the dissertation takes a record to move a gradient by: one component, by one
 
@@ -179,7 +179,7 @@ class MirrorDeep:
 
     topologies: ClassVar = ("digraph",)
     precision: ClassVar = "float32"
-    shown: ClassVar = "deep"
+    data_kind: ClassVar = "deep"
 
     noise: str = "gaussian"
     mixing: str = "push-sum"
@@ -191,18 +191,18 @@ class MirrorDeep:
     batch: int = 128
     radius: float = 0.0
 
-    def settings(self, scene: Scene) -> Settings:
+    def settings(self, setup: Setup) -> Settings:
         """The numbers of a run, checked."""
-        sizes, names = sizes_of(scene.task), names_of(scene.task)
+        sizes, names = sizes_of(setup.task), names_of(setup.task)
         self.check_numbers(sizes, names)
-        scales, releases = self.noises(sizes, scene.rounds)
+        scales, releases = self.noises(sizes, setup.rounds)
         ledgers = [self.ledger(name) for name in names]
         for ledger, release in zip(ledgers, releases):
             if release is not None:
-                ledger.affords(release, scene.rounds)  # it looks this far ahead at once, not step by step
-        region = ball(scene.task.size, self.radius) if self.radius else anywhere(scene.task.size)
+                ledger.affords(release, setup.rounds)  # it looks this far ahead at once, not step by step
+        region = ball(setup.task.size, self.radius) if self.radius else anywhere(setup.task.size)
         return Settings(
-            learner_of(scene.task, scene.dtype),
+            learner_of(setup.task, setup.dtype),
             euclidean(region),
             self.step,
             self.fall,
@@ -262,14 +262,14 @@ class MirrorDeep:
         )
         return Ledger(name, Terms("sample", "add-remove", bounds), PersonalBudget(self.epsilon, self.delta))
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Peers that all start from the same model, and their one turn."""
-        if scene.privacy is not None:
+        if setup.privacy is not None:
             right = "none: mirror-deep has noise, epsilon, delta and clip of its own in [algorithm]"
             raise BadInput("privacy", "(a table)", right)
-        settings, peers, size = self.settings(scene), scene.task.clients, scene.task.size
-        start, one = settings.learner.start().astype(scene.dtype), np.zeros(1)
-        empty = np.zeros(size, scene.dtype)
+        settings, peers, size = self.settings(setup), setup.task.clients, setup.task.size
+        start, one = settings.learner.start().astype(setup.dtype), np.zeros(1)
+        empty = np.zeros(size, setup.dtype)
         return Plan(
             {"peer": Peer(np.tile(start, (peers, 1)), np.ones((peers, 1)), np.zeros((peers, 1)))},
             (Turn("peer", "peer", act, hear, MIXINGS[self.mixing], Word(empty, one), Inbox(empty, one)),),
@@ -277,10 +277,10 @@ class MirrorDeep:
             {0: size},
             plain_only=True,
             measure=measured,
-            purse=self.purse(settings.ledgers, scene.rounds),
+            accountant=self.accountant(settings.ledgers, setup.rounds),
         )
 
-    def purse(self, ledgers: list[Ledger], rounds: int) -> Any:
+    def accountant(self, ledgers: list[Ledger], rounds: int) -> Any:
         """What everyone has paid, as a run reads it."""
         if self.noise == "none":
             return None
@@ -292,15 +292,15 @@ class MirrorDeep:
         """What is learned: everyone's y."""
         return {"clients": tables["peer"].model}
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """What the noise of a run is, and what it truly costs beside the dissertation's epsilon."""
-        sizes = sizes_of(scene.task)
-        self.check_numbers(sizes, names_of(scene.task))
+        sizes = sizes_of(setup.task)
+        self.check_numbers(sizes, names_of(setup.task))
         if self.noise == "none":
             return {}
-        told = {"noise a component": float(self.noises(sizes, scene.rounds)[0].max())}
+        told = {"noise a component": float(self.noises(sizes, setup.rounds)[0].max())}
         if self.noise == "published":
-            return told | true_cost(self, scene.task.size, int(sizes.min()), scene.rounds)
+            return told | true_cost(self, setup.task.size, int(sizes.min()), setup.rounds)
         told["noise a component"] /= self.batch
         return told | {"epsilon of the run": self.epsilon}
 
@@ -325,7 +325,7 @@ def true_cost(algorithm: MirrorDeep, size: int, samples: int, rounds: int) -> di
 
 
 class Counted(NamedTuple):
-    """Ledgers without a budget, as a run reads them: see `purse.Purse`."""
+    """Ledgers without a budget, as a run reads them: see `accountant.Accountant`."""
 
     ledgers: list[Ledger]
     delta: float

@@ -36,7 +36,7 @@ from archipel.regions import ANYWHERE, Region, anywhere, ball, box, simplex
 from archipel.theory.mirror import sound_static
 from archipel.topology.links import given, heard
 from archipel.topology.push_sum import rarity
-from archipel.turns import Plan, Scene, Turn
+from archipel.turns import Plan, Setup, Turn
 
 REGIONS = ("ball", "box", "simplex", "anywhere")
 MAPS = ("euclidean", "entropy")
@@ -106,7 +106,7 @@ class MirrorDescent:
 
     topologies: ClassVar = ("digraph",)
     precision: ClassVar = "float64"
-    shown: ClassVar = "stream"
+    data_kind: ClassVar = "stream"
     form: ClassVar = PLAIN
     nodes: ClassVar = (act, hear, merge)
 
@@ -126,22 +126,24 @@ class MirrorDescent:
     constraint: Budget | None = None
     caution: float = 1.0
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Peers, all in the middle of the region, and their one turn."""
-        self.check_numbers(scene)
-        settings, price, mapped = self.settings(scene)
-        size, clients = scene.task.size, scene.task.clients
+        self.check_numbers(setup)
+        settings, price, mapped = self.settings(setup)
+        size, clients = setup.task.size, setup.task.clients
         table = peers(clients, mirror.start(mapped), price, settings.reach)
         word = Word(np.zeros(size), np.zeros(1))
         turn = Turn("peer", "peer", *self.nodes, word, Inbox(np.zeros(size), np.zeros(1)))
-        meter = self.meter(scene, mapped, settings, price)
-        return Plan({"peer": table}, (turn,), settings, {0: size}, self.limit, measure=meter, purse=price.purse)
+        meter = self.meter(setup, mapped, settings, price)
+        return Plan(
+            {"peer": table}, (turn,), settings, {0: size}, self.limit, measure=meter, accountant=price.accountant
+        )
 
-    def settings(self, scene: Scene) -> tuple[Settings, Price, mirror.MapSettings]:
+    def settings(self, setup: Setup) -> tuple[Settings, Price, mirror.MapSettings]:
         """All numbers that steer it."""
-        size, task, policy = scene.task.size, scene.task, scene.privacy
-        mapped, price = self.mapped(size), priced(scene, further=self.supposed())
-        ridge = ridge_of(scene)
+        size, task, policy = setup.task.size, setup.task, setup.privacy
+        mapped, price = self.mapped(size), priced(setup, further=self.supposed())
+        ridge = ridge_of(setup)
         centres = task.oracle.centres if task.oracle else np.zeros((0, size))
         minima = minima_of(task.loss, ridge, centres, mapped) if len(centres) else centres
         limits, reach, slope = self.limits(mapped)
@@ -150,7 +152,7 @@ class MirrorDescent:
         spread = (3.0 if order == 1 else math.sqrt(3.0)) if secret and self.form != PLAIN else 1.0
         own = float(self.step or 0.0)
         width = self.width(mapped) if own == 0 else 1.0
-        length = self.length(scene, price, mapped, slope, spread) if own == 0 else 1.0
+        length = self.length(setup, price, mapped, slope, spread) if own == 0 else 1.0
         settings = Settings(
             *mapped,
             width,
@@ -161,7 +163,7 @@ class MirrorDescent:
             float(self.decay),
             int(task.loss),
             ridge,
-            mixing_of(self.mixing, scene.graph),
+            mixing_of(self.mixing, setup.graph),
             int(policy is not None),
             float(policy.guard().clip) if policy else math.inf,
             order,
@@ -229,30 +231,30 @@ class MirrorDescent:
         """The root of how far apart models can be."""
         return mirror.width(mapped)
 
-    def length(self, scene: Scene, price: Price, mapped: Any, slope: float, spread: float) -> float:
+    def length(self, setup: Setup, price: Price, mapped: Any, slope: float, spread: float) -> float:
         """How long noised gradients are: the bound of the gradient and of the constraint's, and the noise."""
         self.check_bounded(mapped)
-        clip = scene.privacy.clip if scene.privacy is not None else math.inf
+        clip = setup.privacy.clip if setup.privacy is not None else math.inf
         bound = clip if clip < math.inf else self.gradient
         kind = "gaussian" if price.noise.law == GAUSSIAN else "laplace"
         noise = spread * typical_scale(price.noise)
-        return mirror.noisy_length(bound + slope, noise, scene.task.size, kind, mapped)
+        return mirror.noisy_length(bound + slope, noise, setup.task.size, kind, mapped)
 
     def check_bounded(self, mapped: mirror.MapSettings) -> None:
         """No step fits everywhere."""
         if mapped.region == ANYWHERE:
             raise BadInput("algorithm.step", "(missing)", "a step of your own, where the region is unbounded")
 
-    def meter(self, scene: Scene, mapped: Any, settings: Settings, price: Price) -> Meter:
+    def meter(self, setup: Setup, mapped: Any, settings: Settings, price: Price) -> Meter:
         """Regret while learning."""
         public = self.constraint if self.constraint and self.constraint.kind != "sample" else None
-        limited = public.constraint(scene.task.size, window_budget(public.budgets, public.window)) if public else None
+        limited = public.constraint(setup.task.size, window_budget(public.budgets, public.window)) if public else None
         return Meter(
-            scene, mapped, settings.ridge, settings.centres, settings.minima, limited, self.constraint is not None,
-            purse=price.purse, record=record_of(scene, settings.ridge),
+            setup, mapped, settings.ridge, settings.centres, settings.minima, limited, self.constraint is not None,
+            accountant=price.accountant, record=record_of(setup, settings.ridge),
         )  # fmt: skip
 
-    def check_numbers(self, scene: Scene) -> None:
+    def check_numbers(self, setup: Setup) -> None:
         """Refuse what makes no sense."""
         for key, words in (("region", REGIONS), ("map", MAPS), ("mixing", MIXINGS)):
             if getattr(self, key) not in words:
@@ -269,38 +271,38 @@ class MirrorDescent:
                 raise BadInput(f"algorithm.{key}", getattr(self, key), "an exponent from 0 to 1")
         if self.limit < 0:
             raise BadInput("algorithm.limit", self.limit, "a number of rounds, 0 or more")
-        if scene.task.regulariser[0] > 0:
-            raise BadInput("problem.l1", scene.task.regulariser[0], "0: these steps need a smooth regulariser")
+        if setup.task.regulariser[0] > 0:
+            raise BadInput("problem.l1", setup.task.regulariser[0], "0: these steps need a smooth regulariser")
         if self.form != PLAIN and self.constraint is None:
             raise BadInput(
                 "algorithm.constraint", "(missing)", "a table [algorithm.constraint] with kind, cost, budget"
             )
         if self.constraint is not None:
-            self.constraint.check(self.mapped(scene.task.size))
+            self.constraint.check(self.mapped(setup.task.size))
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned: every peer's own model."""
         return {"clients": tables["peer"].model}
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """Refuse what would go wrong; the noise, the first step, and the bound of the static regret (2.6)."""
-        self.check_numbers(scene)
-        settings, price, _ = self.settings(scene)
+        self.check_numbers(setup)
+        settings, price, _ = self.settings(setup)
         found = {"noise": typical_scale(price.noise) * settings.spread}
         if settings.step == 0:
-            times = np.arange(scene.rounds, dtype=float)
+            times = np.arange(setup.rounds, dtype=float)
             steps = settings.width * np.sqrt((1 + settings.pace * (times + 1) ** settings.drift) / (times + 1))
             steps = steps / settings.length
             found["first_step"] = float(steps[0])
-            found |= self.bound(scene, settings, steps)
+            found |= self.bound(setup, settings, steps)
         return found
 
-    def bound(self, scene: Scene, settings: Settings, steps: Any) -> dict[str, float]:
+    def bound(self, setup: Setup, settings: Settings, steps: Any) -> dict[str, float]:
         """The bound of the static regret (2.6), where there is one: of clipped losses, and where nobody is away."""
         unbounded = settings.geometry == mirror.ENTROPY and settings.floor == 0  # B, from where all may have come
         if self.form != PLAIN or settings.mixing != PUSH_SUM or unbounded:
             return {}
-        rare = rarity(scene.graph.across, len(steps))
+        rare = rarity(setup.graph.across, len(steps))
         return {"regret_bound": float(sound_static(steps, settings.width**2, settings.length, rare)[-1])}
 
     def for_size(self, size: int) -> "MirrorDescent":
@@ -348,9 +350,9 @@ class OnlinePushSum(MirrorDescent):
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def ridge_of(scene: Scene) -> float:
+def ridge_of(setup: Setup) -> float:
     """gamma of 2.4's gamma / 2 ||x||^2, for each client."""
-    return 2 * scene.task.regulariser[1] / scene.task.clients
+    return 2 * setup.task.regulariser[1] / setup.task.clients
 
 
 def mixing_of(name: str, graph: Any) -> int:

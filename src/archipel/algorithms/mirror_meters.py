@@ -21,7 +21,7 @@ from archipel.problems.losses import LOGISTIC, SQUARED
 from archipel.problems.online_losses import DISTANCE, LINEAR
 from archipel.regions import ANYWHERE, BALL, BOX, SIMPLEX, lowest
 from archipel.theory.comparators import Logistic, Quadratic, best
-from archipel.turns import Scene
+from archipel.turns import Setup
 
 METERED = 50_000_000  # numbers of a stream that are drawn again for a static comparator; beyond, there is none
 CHUNK = 2_000_000  # numbers that are drawn at once
@@ -117,10 +117,10 @@ class Record:
         self.total = Quadratic(curvature + self.ridge * many * eye, slope, constant)
 
 
-def record_of(scene: Scene, ridge: float) -> Record | None:
+def record_of(setup: Setup, ridge: float) -> Record | None:
     """The record of a stream, where it can be drawn again and is not too long."""
-    task = scene.task
-    if task.oracle is None or scene.rounds * task.clients * task.size > METERED:
+    task = setup.task
+    if task.oracle is None or setup.rounds * task.clients * task.size > METERED:
         return None
     if task.loss not in (LINEAR, DISTANCE, SQUARED, LOGISTIC):
         return None
@@ -145,7 +145,7 @@ def window_budget(budgets: Any, window: int) -> float:
 class Meter:
     """Reads the nodes' counters at a measurement: Plan.measure."""
 
-    scene: Scene
+    setup: Setup
     region: Any
     ridge: float
     centres: Any
@@ -153,7 +153,7 @@ class Meter:
     constraint: Constraint | None = None  # with the budget of the K-benchmark
     violates: bool = False  # whether there is a budget at all
     role: str = "peer"
-    purse: Any = None
+    accountant: Any = None
     record: Record | None = None
     due: float = 0.0
 
@@ -168,21 +168,21 @@ class Meter:
                 found["violation"] = float(table.overdrawn.sum() / max(table.rounds.sum(), 1.0))
         if self.role == "peer":
             found["disagreement"] = float(np.mean(np.sum((table.model - table.model.mean(0)) ** 2, 1)))
-        if self.purse is not None:
-            levels = self.purse.levels(tables)
+        if self.accountant is not None:
+            levels = self.accountant.levels(tables)
             found |= {f"epsilon.{name}": float(paid.epsilon.max(initial=0.0)) for name, paid in levels.items()}
         return found
 
     def static(self, table: Any, rounds: int) -> dict[str, float]:
         """Own losses, less those of the best fixed model, in the region and within the budget."""
-        dear = self.scene.task.loss == LOGISTIC or self.constraint is not None
-        last = rounds == self.scene.rounds
+        dear = self.setup.task.loss == LOGISTIC or self.constraint is not None
+        last = rounds == self.setup.rounds
         if self.record is None or (dear and rounds < self.due and not last):
             return {}
         if (table.rounds != rounds).any():  # who broke down did not play what the record holds
             return {}
         self.due = DEAR * rounds
-        total, lost, clients = self.record.until(rounds), float(table.lost.sum()), self.scene.task.clients
+        total, lost, clients = self.record.until(rounds), float(table.lost.sum()), self.setup.task.clients
         if self.region.region == ANYWHERE and self.record.loss == LINEAR and self.ridge == 0:
             return {}
         found = {"regret.static": (lost - total.value(best(total, self.region))) / clients}
@@ -197,7 +197,7 @@ class Meter:
         last = min(rounds, len(self.minima))
         path = np.linalg.norm(np.diff(self.minima[:last], axis=0), axis=1).sum() if last > 1 else 0.0
         rows = np.minimum(np.arange(rounds), len(self.centres) - 1) if len(self.centres) > 1 else np.zeros(1, int)
-        centres, loss = self.centres[rows], self.scene.task.loss
+        centres, loss = self.centres[rows], self.setup.task.loss
         middle = centres.mean(0, keepdims=True)  # a mean of quadratics of one curvature is one around the mean
         fixed = minima_of(loss, self.ridge, middle, self.region)
         each = expected(loss, self.ridge, centres, self.minima[np.minimum(rows, len(self.minima) - 1)])

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from archipel.algorithms.constraints import Limits, constraint_gradient, constraint_value
 from archipel.algorithms.mirror import ENTROPY, fitting_step, mirror_step
 from archipel.node import add_exactly, assign, dot_exactly, exact
+from archipel.privacy.accountant import release_cost
 from archipel.privacy.bounding import clip_l1, clip_l2, clip_target
 from archipel.privacy.noise import LAPLACE, disturb, release_key
-from archipel.privacy.purse import release_cost
 from archipel.problems.online_losses import DISTANCE, LINEAR, loss_gradient, loss_value, square_distance
 
 PLAIN, SADDLE, QUEUE = 0, 1, 2  # no budget; chapter 3; chapter 4
@@ -45,7 +45,7 @@ class Settings(NamedTuple):
     change: Any  # how far another sample moves a clipped gradient
     law: Any
     shape: Any  # of the noise over the rounds
-    apart: Any  # 1: every sample pays for itself; 0: a client pays for all
+    per_sample: Any  # 1: every sample pays for itself; 0: a client pays for all
     form: Any  # PLAIN, SADDLE or QUEUE
     limit: Any  # the budget: kind, weights, and what may be used in a round, in turn
     weights: Any
@@ -128,9 +128,9 @@ def step_of(settings: Any, round: Any) -> Any:
 
 
 @exact
-def pay(me: Any, cost: Any, apart: Any) -> Any:
+def pay(me: Any, cost: Any, per_sample: Any) -> Any:
     """Pay for a sample, or take nothing and say False. Both levels are counted: one sample's cost, and a client's."""
-    total = max(me.spent[0], cost) if apart == 1 else me.spent[0] + cost
+    total = max(me.spent[0], cost) if per_sample == 1 else me.spent[0] + cost
     if total > me.limit[0]:
         return False
     me.spent[0] = total
@@ -148,7 +148,7 @@ def scale_of(me: Any, settings: Any, moment: Any) -> Any:
     if moment.round >= settings.shape.shape[0] or settings.shape[moment.round] < 0.0:
         return -1.0
     scale = me.noise[0] * settings.shape[moment.round]
-    return scale if pay(me, release_cost(settings.law, settings.change, scale), settings.apart) else -1.0
+    return scale if pay(me, release_cost(settings.law, settings.change, scale), settings.per_sample) else -1.0
 
 
 @exact

@@ -10,25 +10,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
+from archipel.privacy.accountant import Accountant, Paid, finite, spend_all
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import NONE
 from archipel.privacy.policy import Noise, release_costs
-from archipel.privacy.purse import Paid, Purse, finite, spend_all
-from archipel.turns import Scene
+from archipel.turns import Setup
 
 LEVELS = {"event": "one sample of the stream", "client": "all samples of a client"}
 
 
 class Price(NamedTuple):
-    """The noise of a run, how far another sample moves a clipped gradient, and the purse."""
+    """The noise of a run, how far another sample moves a clipped gradient, and the accountant."""
 
     noise: Noise
     change: float
-    purse: Any
+    accountant: Any
 
 
-class TwoLevels(Purse):
-    """A purse that says what one sample has paid, and what a client has."""
+class TwoLevels(Accountant):
+    """An accountant that says what one sample has paid, and what a client has."""
 
     __slots__ = ()
 
@@ -37,21 +37,21 @@ class TwoLevels(Purse):
         table = tables[self.role]
         releases = table.releases[:, 0]
         return {
-            "event": self._replace(apart=True).priced(table.dearest[:, 0].astype(float), releases),
-            "client": self._replace(apart=False).priced(table.summed[:, 0].astype(float), releases),
+            "event": self._replace(per_sample=True).priced(table.dearest[:, 0].astype(float), releases),
+            "client": self._replace(per_sample=False).priced(table.summed[:, 0].astype(float), releases),
         }
 
     def planned_levels(self) -> dict[str, Paid]:
         """What will have been paid at most, at both levels: a client's samples are all alike, or it is a bound."""
         count = np.asarray(self.planned_releases)
         planned = np.asarray(self.planned, float)
-        event = planned if self.apart else np.full(planned.shape, np.nan)
+        event = planned if self.per_sample else np.full(planned.shape, np.nan)
         if self.alike:
-            each = planned if self.apart else np.divide(planned, count, np.zeros_like(planned), where=count > 0)
+            each = planned if self.per_sample else np.divide(planned, count, np.zeros_like(planned), where=count > 0)
             event, planned = each, each * count
         return {
-            "event": self._replace(apart=True).priced(event, count),
-            "client": self._replace(apart=False).priced(planned, count),
+            "event": self._replace(per_sample=True).priced(event, count),
+            "client": self._replace(per_sample=False).priced(planned, count),
         }
 
     def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
@@ -76,9 +76,9 @@ class TwoLevels(Purse):
         }
 
 
-def priced(scene: Scene, role: str = "peer", further: tuple[Assumption, ...] = ()) -> Price:
-    """What a [privacy] table asks for; without one, no noise and no purse. `further` is what else a ledger supposes."""
-    policy, clients, rounds = scene.privacy, scene.task.clients, scene.rounds
+def priced(setup: Setup, role: str = "peer", further: tuple[Assumption, ...] = ()) -> Price:
+    """What a [privacy] table asks for; without one, no noise, no accountant. `further`: what else a ledger supposes."""
+    policy, clients, rounds = setup.privacy, setup.task.clients, setup.rounds
     if policy is None:
         free = np.full((clients, 1), np.inf)
         return Price(Noise(NONE, np.zeros((clients, 1)), np.ones(1), free, True), 0.0, None)
@@ -93,10 +93,10 @@ def priced(scene: Scene, role: str = "peer", further: tuple[Assumption, ...] = (
             raise BadInput(
                 f"privacy.bounds.{name}", bound, "none: here a sample's gradient is clipped, by privacy.clip"
             )
-    change, apart = 2 * policy.clip, policy.unit == "sample"
-    noise = policy.noise_of([[change]], clients, rounds, scene.seed, apart)
+    change, per_sample = 2 * policy.clip, policy.unit == "sample"
+    noise = policy.noise_of([[change]], clients, rounds, setup.seed, per_sample)
     costs = release_costs(noise.law, change, noise.first * noise.shape[noise.shape >= 0])
-    planned, releases = spend_all(costs, noise.limit, apart)
+    planned, releases = spend_all(costs, noise.limit, per_sample)
     norm = f"two gradients that are clipped to C = {policy.clip:g} differ by at most 2 C in the L{policy.order} norm"
     held = (
         Assumption(f"{norm}, which the noise is calibrated to", ENFORCED if policy.enforce else "assumed"),
@@ -104,10 +104,10 @@ def priced(scene: Scene, role: str = "peer", further: tuple[Assumption, ...] = (
         Assumption("every sample is used in one round", ENFORCED),
         *further,
     )
-    purse = TwoLevels(
-        policy, policy.terms(*held), scene.seed, scene.task.names, planned, releases, noise.alike, role, apart
+    accountant = TwoLevels(
+        policy, policy.terms(*held), setup.seed, setup.task.names, planned, releases, noise.alike, role, per_sample
     )
-    return Price(noise, change, purse)
+    return Price(noise, change, accountant)
 
 
 def typical_scale(noise: Noise) -> float:

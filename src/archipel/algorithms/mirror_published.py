@@ -3,7 +3,7 @@
 What is wrong with them (docs/errata.md has the commands): "sensitivity one" is not a bound, so that the true epsilon of
 algorithms 1 and 2 is 2 sqrt(size) times the printed one where gradients have L2 norm one; algorithm 3 truncates its
 noise, which is no pure differential privacy at all, and then rescales and normalises, which all but removes the
-gradient. `check` says the true epsilon. There is no purse: a [privacy] table is refused.
+gradient. `check` says the true epsilon. There is no accountant: a [privacy] table is refused.
 """
 
 import math
@@ -19,7 +19,7 @@ from archipel.algorithms.mirror_nodes import Inbox, PrintedSettings, Word, act_a
 from archipel.algorithms.mirror_privacy import priced
 from archipel.errors import BadInput, did_you_mean
 from archipel.regions import ball, simplex
-from archipel.turns import Plan, Scene, Turn
+from archipel.turns import Plan, Setup, Turn
 
 PRINTED = {1: "mirror descent with a Euclidean map", 2: "with entropy", 3: "exponential gradient"}
 
@@ -35,7 +35,7 @@ class PublishedMirrorDescent:
 
     topologies: ClassVar = ("digraph",)
     precision: ClassVar = "float64"
-    shown: ClassVar = "stream"
+    data_kind: ClassVar = "stream"
 
     algorithm: int = 3
     epsilon: float = 0.1
@@ -46,23 +46,23 @@ class PublishedMirrorDescent:
     gradient: str = "kept"
     start: str = "uniform"
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Peers and their one turn, mixed as the graph's weights say: (5.13), or chapter 2's step 14."""
-        self.check(scene)
-        size, task, ridge = scene.task.size, scene.task, ridge_of(scene)
+        self.check(setup)
+        size, task, ridge = setup.task.size, setup.task, ridge_of(setup)
         mapped = self.mapped(size)
         centres = task.oracle.centres if task.oracle else np.zeros((0, size))
         minima = minima_of(task.loss, ridge, centres, mapped) if len(centres) else centres
         settings = PrintedSettings(
-            *mapped, float(self.step), float(self.decay), int(task.loss), ridge, mixing_of("plain", scene.graph),
-            1 / self.epsilon, self.truncation(scene.rounds), float(self.gradient == "kept"), centres, minima,
+            *mapped, float(self.step), float(self.decay), int(task.loss), ridge, mixing_of("plain", setup.graph),
+            1 / self.epsilon, self.truncation(setup.rounds), float(self.gradient == "kept"), centres, minima,
         )  # fmt: skip
-        table = peers(task.clients, mirror.start(mapped), priced(scene._replace(privacy=None)))
+        table = peers(task.clients, mirror.start(mapped), priced(setup._replace(privacy=None)))
         if self.start == "printed":
             table.model[:] = self.unequal(task.clients, size)
         word = Word(np.zeros(size), np.zeros(1))
         turn = Turn("peer", "peer", act_as_printed, hear, merge, word, Inbox(np.zeros(size), np.zeros(1)))
-        meter = Meter(scene, mapped, ridge, centres, minima, record=record_of(scene, ridge))
+        meter = Meter(setup, mapped, ridge, centres, minima, record=record_of(setup, ridge))
         return Plan({"peer": table}, (turn,), settings, {0: size}, measure=meter)
 
     def mapped(self, size: int) -> mirror.MapSettings:
@@ -87,7 +87,7 @@ class PublishedMirrorDescent:
             raise BadInput("algorithm.start", self.start, right)
         return rows
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """Refuse what makes no sense; the printed epsilon, and the true one for gradients of L2 norm one."""
         if self.algorithm not in PRINTED:
             raise BadInput("algorithm.algorithm", self.algorithm, "1, 2 or 3, as in chapter 2")
@@ -101,7 +101,7 @@ class PublishedMirrorDescent:
         for name, words in (("gradient", ("kept", "zero")), ("start", ("uniform", "printed"))):
             if getattr(self, name) not in words:
                 raise BadInput(f"algorithm.{name}", getattr(self, name), did_you_mean(getattr(self, name), words))
-        true = math.inf if self.algorithm == 3 else 2 * math.sqrt(scene.task.size) * self.epsilon
+        true = math.inf if self.algorithm == 3 else 2 * math.sqrt(setup.task.size) * self.epsilon
         return {"printed_epsilon": self.epsilon, "true_epsilon": true}
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:

@@ -20,12 +20,12 @@ import numpy as np
 
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, kernel
+from archipel.privacy.accountant import Accountant, pay, pay_per_sample, release_cost, spend_all
 from archipel.privacy.bounding import norm_l1, norm_l2
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import disturb
 from archipel.privacy.policy import release_costs
-from archipel.privacy.purse import Purse, pay, pay_apart, release_cost, spend_all
-from archipel.turns import Scene
+from archipel.turns import Setup
 
 ROOM = 1.0 - 1e-6  # float32 may round a clipped update up by this much
 LONGEST = 1e20  # of features that count: beyond it a clipped error would be too small for float32
@@ -39,7 +39,7 @@ class Private(NamedTuple):
     change: Any  # how far another sample moves the model: 2 step clip
     law: Any
     shape: Any  # of the noise over the rounds
-    apart: Any  # 1: every sample pays for itself; 0: a client pays for all
+    per_sample: Any  # 1: every sample pays for itself; 0: a client pays for all
 
 
 def with_private(settings: Any) -> Any:
@@ -78,7 +78,7 @@ def refine_privately(me: Any, data: Any, settings: Any, moment: Any) -> Any:
         return False
     scale = me.noise[0] * settings.shape[moment.round]
     cost = release_cost(settings.law, settings.change, scale)
-    paid = pay_apart(me, cost) if settings.apart == 1 else pay(me, cost)
+    paid = pay_per_sample(me, cost) if settings.per_sample == 1 else pay(me, cost)
     if not paid:
         return False
     error = clipped(data.target[0] - dot(me.model, data.features), data.features, settings)
@@ -88,24 +88,26 @@ def refine_privately(me: Any, data: Any, settings: Any, moment: Any) -> Any:
     return True
 
 
-def privately(scene: Scene, step: float, clients: Any) -> tuple[Private, PrivateClient, Purse]:
-    """The settings, the clients' rows and the purse of an online algorithm with a [privacy] table."""
-    policy, count, rounds = scene.privacy, scene.task.clients, scene.rounds
+def privately(setup: Setup, step: float, clients: Any) -> tuple[Private, PrivateClient, Accountant]:
+    """The settings, the clients' rows and the accountant of an online algorithm with a [privacy] table."""
+    policy, count, rounds = setup.privacy, setup.task.clients, setup.rounds
     if policy.relation != "replace-one":
         right = '"replace-one": that a client has news in a round is not hidden'
         raise BadInput("privacy.relation", policy.relation, right)
     if policy.protects and not policy.clip < np.inf:
         right = "a finite bound on each update: no noise covers an infinite sensitivity"
         raise BadInput("privacy.clip", policy.clip, right)
-    change, apart = 2 * step * policy.clip, policy.unit == "sample"
-    noise = policy.noise_of([[change]], count, rounds, scene.seed, apart)
+    change, per_sample = 2 * step * policy.clip, policy.unit == "sample"
+    noise = policy.noise_of([[change]], count, rounds, setup.seed, per_sample)
     costs = release_costs(noise.law, change, noise.first * noise.shape[noise.shape >= 0])
-    planned, releases = spend_all(costs, noise.limit, apart)
+    planned, releases = spend_all(costs, noise.limit, per_sample)
     once = Assumption("noise is added to every update before it enters the local model", ENFORCED)
     alone = Assumption("every sample is used in one update, and pays for itself", ENFORCED)
-    terms = policy.terms(once, alone) if apart else policy.terms(once)
-    purse = Purse(policy, terms, scene.seed, scene.task.names, planned, releases, noise.alike, apart=apart)
+    terms = policy.terms(once, alone) if per_sample else policy.terms(once)
+    accountant = Accountant(
+        policy, terms, setup.seed, setup.task.names, planned, releases, noise.alike, per_sample=per_sample
+    )
     guard = policy.guard()
-    settings = Private(float(guard.clip), guard.order, float(change), noise.law, noise.shape, int(apart))
+    settings = Private(float(guard.clip), guard.order, float(change), noise.law, noise.shape, int(per_sample))
     rows = PrivateClient(clients, noise.first, np.zeros((count, 1)), noise.limit, np.zeros((count, 1)))
-    return settings, rows, purse
+    return settings, rows, accountant

@@ -15,11 +15,11 @@ from archipel.algorithms.npfl_discovery import discovering
 from archipel.algorithms.zcdp_nfl import priced
 from archipel.errors import BadInput, did_you_mean
 from archipel.privacy.policy import Guard
-from archipel.problems.clustered import chapters
+from archipel.problems.clustered import segments
 from archipel.problems.losses import SQUARED
 from archipel.problems.personal import deviations
 from archipel.problems.shards import Shards
-from archipel.turns import Plan, Scene, Turn
+from archipel.turns import Plan, Setup, Turn
 
 DEFAULT_RIDGE = 0.01  # lambda, which the thesis does not give
 POLICIES = {"fixed": nodes.FIXED, "dpg": nodes.GRADIENT, "sac": nodes.ACTOR}
@@ -40,8 +40,8 @@ class Npfl:
 
     topologies: ClassVar = ("peers",)
     precision: ClassVar = "float64"
-    shown: ClassVar = "stored"
-    punctual: ClassVar = True
+    data_kind: ClassVar = "stored"
+    no_delays: ClassVar = True
 
     penalty: float = 3.0
     tau: float = 0.05
@@ -51,19 +51,19 @@ class Npfl:
     most: int = 6
     curvature: float = 0.0
 
-    def clusters(self, scene: Scene) -> tuple[Any, int]:
+    def clusters(self, setup: Setup) -> tuple[Any, int]:
         """The cluster of each peer, and how many there are."""
-        return scene.graph.cluster, scene.graph.clusters or self.most
+        return setup.graph.cluster, setup.graph.clusters or self.most
 
-    def discovers(self, scene: Scene) -> bool:
+    def discovers(self, setup: Setup) -> bool:
         """Whether clusters are to be found."""
-        return bool(scene.graph.clusters == 0)
+        return bool(setup.graph.clusters == 0)
 
     def learning(self) -> tuple[int, float, float, int]:
         """What learns tau, its rate, its range and its epochs: nothing does."""
         return nodes.FIXED, 0.0, 0.0, 0
 
-    def check_fields(self, scene: Scene) -> None:
+    def check_fields(self, setup: Setup) -> None:
         """Refuse numbers that make no sense."""
         if not 0 < self.penalty < np.inf:
             raise BadInput("algorithm.penalty", self.penalty, "a positive number")
@@ -75,23 +75,23 @@ class Npfl:
             raise BadInput("algorithm.curvature", self.curvature, "a number of 0 or more")
         if not 0 <= self.validation < 1:
             raise BadInput("algorithm.validation", self.validation, "a share of each peer's samples, below 1")
-        if scene.task.loss != SQUARED:
-            raise BadInput("problem.loss", scene.task.loss, '"squared": the thesis derives these steps for ridge only')
+        if setup.task.loss != SQUARED:
+            raise BadInput("problem.loss", setup.task.loss, '"squared": the thesis derives these steps for ridge only')
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Peers at zero, and their one turn."""
-        self.check_fields(scene)
-        task = scene.task
-        cluster, count = self.clusters(scene)
-        train, cut, change = held_back(scene, self.validation)
-        degree = alike(scene.graph, cluster)
-        lenders = around(scene.graph, cluster, count)
-        weight = self.weights(scene, cluster)
-        noise, reach, purse = self.priced(scene, train, degree, weight)
-        guard = guard_of(scene)
+        self.check_fields(setup)
+        task = setup.task
+        cluster, count = self.clusters(setup)
+        train, cut, change = held_back(setup, self.validation)
+        degree = alike(setup.graph, cluster)
+        lenders = around(setup.graph, cluster, count)
+        weight = self.weights(setup, cluster)
+        noise, reach, accountant = self.priced(setup, train, degree, weight)
+        guard = guard_of(setup)
         data = factorised(train, task, guard.features, guard.target)
         settings = nodes.Settings(
-            self.penalty, *self.learning(), change, int(scene.privacy is not None), noise.law, noise.shape
+            self.penalty, *self.learning(), change, int(setup.privacy is not None), noise.law, noise.shape
         )
         column, whole = np.ones((task.clients, 1)), np.zeros((task.clients, 1), np.int64)
         fields = [np.zeros((task.clients, task.size)) for _ in range(5)]
@@ -102,31 +102,31 @@ class Npfl:
         word = nodes.Word(np.zeros(task.size), np.zeros(1, np.uint8))
         inbox = nodes.Around(cube, np.zeros(count, np.int64))
         turn = Turn("peer", "peer", nodes.act, nodes.hear, nodes.merge, word, inbox)
-        measure = self.measuring(scene, train, cluster, count, weight, change)
-        plan = Plan({"peer": peers}, (turn,), settings, {0: task.size}, measure=measure, purse=purse)
-        return discovering(plan, scene, self, self.strength(scene)) if self.discovers(scene) else plan
+        measure = self.measuring(setup, train, cluster, count, weight, change)
+        plan = Plan({"peer": peers}, (turn,), settings, {0: task.size}, measure=measure, accountant=accountant)
+        return discovering(plan, setup, self, self.strength(setup)) if self.discovers(setup) else plan
 
-    def strength(self, scene: Scene) -> float:
+    def strength(self, setup: Setup) -> float:
         """lambda."""
-        l1, l2 = scene.task.regulariser
+        l1, l2 = setup.task.regulariser
         if l1 > 0:
             raise BadInput("problem.l1", l1, "0: the steps of NPFL are those of ridge regression")
         return self.regularisation if self.regularisation is not None else (l2 or DEFAULT_RIDGE)
 
-    def weights(self, scene: Scene, cluster: Any) -> Any:
+    def weights(self, setup: Setup, cluster: Any) -> Any:
         """lambda / |C_(q)| of each peer."""
-        return self.strength(scene) / np.bincount(cluster)[cluster]
+        return self.strength(setup) / np.bincount(cluster)[cluster]
 
-    def priced(self, scene: Scene, train: list[Shards], degree: Any, weight: Any) -> tuple[Any, Any, Any]:
-        """The noise, each peer's sensitivity and the purse: (6.5) is strongly convex, so 2 C / (D_k weight) is it."""
+    def priced(self, setup: Setup, train: list[Shards], degree: Any, weight: Any) -> tuple[Any, Any, Any]:
+        """The noise, each peer's sensitivity (2 C / (D_k weight): (6.5) is strongly convex), and the accountant."""
         convexity = 2 * (weight + self.penalty * degree)
-        if scene.privacy is not None and (len(train) > 1 or self.validation > 0):
+        if setup.privacy is not None and (len(train) > 1 or self.validation > 0):
             right = "0: validation data, and data that change, are not counted in privacy here"
             raise BadInput("algorithm.validation", self.validation, right)
-        noise, change, purse = priced(scene.privacy, scene, convexity[:, None])
-        return noise, (change / convexity)[:, None], purse
+        noise, change, accountant = priced(setup.privacy, setup, convexity[:, None])
+        return noise, (change / convexity)[:, None], accountant
 
-    def measuring(self, scene: Scene, train: list[Shards], cluster: Any, count: int, weight: Any, change: int) -> Any:
+    def measuring(self, setup: Setup, train: list[Shards], cluster: Any, count: int, weight: Any, change: int) -> Any:
         """How far peers are from their cluster's centralised solution; and every peer's tau."""
         from archipel.theory.pgfl import centralised
 
@@ -146,9 +146,9 @@ class Npfl:
         """What is learned."""
         return {"clients": tables["peer"].model, "clusters": tables["peer"].cluster[:, 0]}
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """Refuse what would go wrong before anything runs."""
-        self.check_fields(scene)
+        self.check_fields(setup)
         return {}
 
 
@@ -158,11 +158,11 @@ class Nfl(Npfl):
 
     tau: float = 0.0
 
-    def clusters(self, scene: Scene) -> tuple[Any, int]:
+    def clusters(self, setup: Setup) -> tuple[Any, int]:
         """Everyone is in one."""
-        return np.zeros(scene.task.clients, np.int64), 1
+        return np.zeros(setup.task.clients, np.int64), 1
 
-    def discovers(self, scene: Scene) -> bool:
+    def discovers(self, setup: Setup) -> bool:
         """There is nothing to find."""
         return False
 
@@ -187,7 +187,7 @@ class NpflRl(Npfl):
         rate = self.rate if self.rate is not None else rates[self.policy]
         return POLICIES[self.policy], rate, self.range, self.epochs
 
-    def check_fields(self, scene: Scene) -> None:
+    def check_fields(self, setup: Setup) -> None:
         """As for NPFL, and what learns tau."""
         if self.policy not in POLICIES:
             raise BadInput("algorithm.policy", self.policy, did_you_mean(self.policy, POLICIES))
@@ -197,12 +197,12 @@ class NpflRl(Npfl):
             raise BadInput("algorithm.range", self.range, "the width of an actor's actions, above 0, at most 1")
         if self.epochs < 1:
             raise BadInput("algorithm.epochs", self.epochs, "at least one action a round")
-        super().check_fields(scene)
-        if scene.privacy is not None:
+        super().check_fields(setup)
+        if setup.privacy is not None:
             right = "no privacy table: tau looks at validation data, which would have to be paid for in every release"
             raise BadInput("privacy", "(a table)", right)
-        _, cut, _ = held_back(scene, self.validation)
-        sizes = np.stack([part.sizes for part in chapters(scene.task)[0]], 1)
+        _, cut, _ = held_back(setup, self.validation)
+        sizes = np.stack([part.sizes for part in segments(setup.task)[0]], 1)
         if np.any(cut >= sizes):
             who = int(np.argmax(np.any(cut >= sizes, 1)))
             right = f"a share that leaves every peer validation data (peer {who} has {sizes[who].min()} samples)"
@@ -212,9 +212,9 @@ class NpflRl(Npfl):
 # --- parts --------------------------------------------------------------------------------------------------
 
 
-def held_back(scene: Scene, share: float) -> tuple[list[Shards], Any, int]:
-    """What peers learn from in each chapter, its sizes (peers, chapters), and when the second chapter begins."""
-    parts, change = chapters(scene.task)
+def held_back(setup: Setup, share: float) -> tuple[list[Shards], Any, int]:
+    """What peers learn from in each segment, its sizes (peers, segments), and when the second segment begins."""
+    parts, change = segments(setup.task)
     cuts = [np.maximum(part.sizes - np.floor(share * part.sizes).astype(np.int64), 1) for part in parts]
     train = []
     for part, cut in zip(parts, cuts):
@@ -239,11 +239,11 @@ def around(graph: Any, cluster: Any, count: int) -> Any:
     return near.sum(1)
 
 
-def guard_of(scene: Scene) -> Guard:
+def guard_of(setup: Setup) -> Guard:
     """What is enforced on the data. A minimiser's gradients cannot be clipped, and its model is not kept in a ball."""
-    if scene.privacy is None:
+    if setup.privacy is None:
         return Guard()
-    guard = scene.privacy.guard()
+    guard = setup.privacy.guard()
     if guard.clip < np.inf or guard.radius < np.inf:
         right = "enforce = false: the steps of NPFL are minimisers, whose gradients cannot be clipped"
         raise BadInput("privacy.enforce", True, right)

@@ -24,7 +24,7 @@ from archipel.algorithms.local import ridge
 from archipel.algorithms.pgfl_discovery import check_look, curvature_of, diameter
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, kernel
-from archipel.turns import Plan, Scene, Turn
+from archipel.turns import Plan, Setup, Turn
 
 LARGE = 200_000_000  # numbers that all peers together would keep
 COMMON_PENALTY = 1.0  # rho of the common model: smaller than the peers' own, so that it settles soon
@@ -99,13 +99,13 @@ class Around(NamedTuple):
 @kernel
 def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     """A step of the common model, and one of NPFL."""
-    chapter = 1 if moment.round >= settings.change else 0
-    pull = me.moment[chapter].copy()
+    segment = 1 if moment.round >= settings.change else 0
+    pull = me.moment[segment].copy()
     add_scaled(pull, COMMON_PENALTY * moment.degree, me.common)
     add_scaled(pull, COMMON_PENALTY, me.common_near)
     add_scaled(pull, -1.0, me.common_dual)
     weight = 2.0 * (settings.ridge / me.everyone.shape[0] + COMMON_PENALTY * moment.degree)
-    ridge(me.common, me.basis[chapter], me.curve[chapter], pull, weight)
+    ridge(me.common, me.basis[segment], me.curve[segment], pull, weight)
     assign(said.common, me.common)
     return nodes.act(me, data, said, settings, moment)
 
@@ -177,12 +177,12 @@ def friends_of(links: Any, peers: int) -> Any:
     return friends
 
 
-def discovering(plan: Plan, scene: Scene, algorithm: Any, strength: float) -> Plan:
+def discovering(plan: Plan, setup: Setup, algorithm: Any, strength: float) -> Plan:
     """A plan of NPFL with all peers in one cluster, as one that finds out who belongs where."""
-    links, count, size = scene.graph.links(), scene.task.clients, scene.task.size
+    links, count, size = setup.graph.links(), setup.task.clients, setup.task.size
     hops = max(1, diameter(links, count))
     check_look(algorithm.look, algorithm.most, algorithm.curvature, hops)
-    if scene.privacy is not None:
+    if setup.privacy is not None:
         right = "none: the common model would be a second release, which is not counted here"
         raise BadInput("privacy", "(a table)", right)
     if count * count * size > LARGE:
@@ -190,7 +190,7 @@ def discovering(plan: Plan, scene: Scene, algorithm: Any, strength: float) -> Pl
     vectors = [np.zeros((count, size)) for _ in range(3)]
     known = [np.zeros((count, count, size)), np.zeros((count, count), np.int64), np.zeros((count, count), np.int64)]
     seekers = Seeker(*(list(plan.tables["peer"]) + vectors + [friends_of(links, count)] + known))
-    bend = curvature_of(algorithm.curvature, scene.task.loss)
+    bend = curvature_of(algorithm.curvature, setup.task.loss)
     settings = Seeking(*(list(plan.settings) + [algorithm.look, hops, bend, algorithm.most, strength]))
     word = Word(np.zeros(size), np.zeros(1, np.uint8), np.zeros(size))
     box = Around(np.zeros((algorithm.most, size)), np.zeros(algorithm.most, np.int64), np.zeros(size))

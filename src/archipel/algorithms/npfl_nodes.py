@@ -12,8 +12,8 @@ import numpy as np
 from archipel.algorithms.local import ridge
 from archipel.draws import ACTION, uniform
 from archipel.node import add_scaled, assign, dot, kernel
+from archipel.privacy.accountant import pay, release_cost
 from archipel.privacy.noise import disturb
-from archipel.privacy.purse import pay, release_cost
 
 FIXED, GRADIENT, ACTOR = 0, 1, 2  # what learns tau: nothing, (6.13), (6.14)
 
@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     rate: Any  # delta of (6.13) or (6.14)
     range: Any  # nu of the actor: its actions are tau + U(-nu/2, nu/2)
     epochs: Any  # actions a round; more than one is batch reinforcement learning
-    change: Any  # the round from which peers have the data of their second chapter
+    change: Any  # the round from which peers have the data of their second segment
     private: Any  # 1: a peer pays before it speaks
     law: Any  # of the privacy noise
     shape: Any  # (rounds,): its scale, in that of the first round; negative where nothing may be said
@@ -45,10 +45,10 @@ class Peer(NamedTuple):
     reach: Any  # (1,): how far one sample can move the model
     first: Any  # (1,): the scale of the noise in the first round
     silent: Any  # (1,): 1 where it said nothing this round
-    spent: Any  # (1,): its purse
+    spent: Any  # (1,): its account
     limit: Any  # (1,)
     releases: Any  # (1,)
-    basis: Any  # its data, see local.Lessons
+    basis: Any  # its data, see local.Factors
     curve: Any
     moment: Any
     rows: Any
@@ -72,9 +72,9 @@ class Around(NamedTuple):
 
 
 @kernel
-def pulled(pull: Any, me: Any, settings: Any, chapter: Any) -> None:
+def pulled(pull: Any, me: Any, settings: Any, segment: Any) -> None:
     """Twice the right side of (6.11) but for tau's part: 2 X^T y / D + rho sum_l (w_k + w_l) - gamma_k."""
-    assign(pull, me.moment[chapter])
+    assign(pull, me.moment[segment])
     add_scaled(pull, settings.penalty * me.degree[0], me.told)
     add_scaled(pull, settings.penalty, me.near)
     add_scaled(pull, -1.0, me.dual)
@@ -88,21 +88,21 @@ def weight_of(me: Any, settings: Any, tau: Any) -> Any:
 
 
 @kernel
-def primal(out: Any, me: Any, pull: Any, settings: Any, chapter: Any, tau: Any) -> None:
+def primal(out: Any, me: Any, pull: Any, settings: Any, segment: Any, tau: Any) -> None:
     """w_k(tau), (6.11)."""
     whole = pull.copy()
     if me.lenders[0] > 0:
         add_scaled(whole, 2.0 * tau, me.lent)
-    ridge(out, me.basis[chapter], me.curve[chapter], whole, weight_of(me, settings, tau))
+    ridge(out, me.basis[segment], me.curve[segment], whole, weight_of(me, settings, tau))
 
 
 # --- how much to borrow -------------------------------------------------------------------------------------
 
 
 @kernel
-def value(model: Any, me: Any, data: Any, chapter: Any) -> Any:
+def value(model: Any, me: Any, data: Any, segment: Any) -> Any:
     """(6.12) on the peer's validation data: lower is better."""
-    first = me.cut[chapter]
+    first = me.cut[segment]
     count = data.y.shape[0] - first
     total = 0.0
     for i in range(first, data.y.shape[0]):
@@ -112,15 +112,15 @@ def value(model: Any, me: Any, data: Any, chapter: Any) -> Any:
 
 
 @kernel
-def slope_of_value(me: Any, data: Any, pull: Any, settings: Any, chapter: Any) -> Any:
+def slope_of_value(me: Any, data: Any, pull: Any, settings: Any, segment: Any) -> Any:
     """The derivative of (6.12) with respect to tau: of w_k(tau) it is A^-1 (lent - w_k), with A as in (6.11)."""
     size = me.model.shape[0]
     model, way, turn = np.zeros(size), np.zeros(size), np.zeros(size)
-    primal(model, me, pull, settings, chapter, me.tau[0])
+    primal(model, me, pull, settings, segment, me.tau[0])
     for j in range(size):
         way[j] = 2.0 * (me.lent[j] - model[j])
-    ridge(turn, me.basis[chapter], me.curve[chapter], way, weight_of(me, settings, me.tau[0]))
-    first = me.cut[chapter]
+    ridge(turn, me.basis[segment], me.curve[segment], way, weight_of(me, settings, me.tau[0]))
+    first = me.cut[segment]
     total = 0.0
     for i in range(first, data.y.shape[0]):
         total -= 2.0 * (data.y[i] - dot(data.x[i], model)) * dot(data.x[i], turn)
@@ -128,14 +128,14 @@ def slope_of_value(me: Any, data: Any, pull: Any, settings: Any, chapter: Any) -
 
 
 @kernel
-def action(me: Any, data: Any, pull: Any, settings: Any, moment: Any, chapter: Any, epoch: Any) -> Any:
+def action(me: Any, data: Any, pull: Any, settings: Any, moment: Any, segment: Any, epoch: Any) -> Any:
     """The change of tau by the stochastic actor-critic, (6.14): towards a random action, or away from it."""
     size = me.model.shape[0]
     model, other = np.zeros(size), np.zeros(size)
     way = settings.range * (uniform(moment.key, ACTION, epoch) - 0.5)
-    primal(model, me, pull, settings, chapter, me.tau[0])
-    primal(other, me, pull, settings, chapter, within(me.tau[0] + way))
-    better = value(other, me, data, chapter) - value(model, me, data, chapter)
+    primal(model, me, pull, settings, segment, me.tau[0])
+    primal(other, me, pull, settings, segment, within(me.tau[0] + way))
+    better = value(other, me, data, segment) - value(model, me, data, segment)
     if better == 0.0:
         return 0.0
     return -settings.rate * way if better > 0.0 else settings.rate * way
@@ -148,15 +148,15 @@ def within(tau: Any) -> Any:
 
 
 @kernel
-def learn_tau(me: Any, data: Any, pull: Any, settings: Any, moment: Any, chapter: Any) -> None:
+def learn_tau(me: Any, data: Any, pull: Any, settings: Any, moment: Any, segment: Any) -> None:
     """(6.13) or (6.14), once or several times, on what is known of the neighbours now."""
     if settings.policy == FIXED or moment.round == 0 or me.lenders[0] == 0:
         return
     for epoch in range(settings.epochs):
         if settings.policy == GRADIENT:
-            step = -settings.rate * slope_of_value(me, data, pull, settings, chapter)
+            step = -settings.rate * slope_of_value(me, data, pull, settings, segment)
         else:
-            step = action(me, data, pull, settings, moment, chapter, epoch)
+            step = action(me, data, pull, settings, moment, segment, epoch)
         me.tau[0] = within(me.tau[0] + step)
 
 
@@ -166,11 +166,11 @@ def learn_tau(me: Any, data: Any, pull: Any, settings: Any, moment: Any, chapter
 @kernel
 def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
     """Algorithm 6: tau, the primal step, and what the neighbours hear of it."""
-    chapter = 1 if moment.round >= settings.change else 0
+    segment = 1 if moment.round >= settings.change else 0
     pull = np.zeros(me.model.shape[0])
-    pulled(pull, me, settings, chapter)
-    learn_tau(me, data, pull, settings, moment, chapter)
-    primal(me.model, me, pull, settings, chapter, me.tau[0])
+    pulled(pull, me, settings, segment)
+    learn_tau(me, data, pull, settings, moment, segment)
+    primal(me.model, me, pull, settings, segment, me.tau[0])
     me.silent[0] = 1.0
     if not moment.present:
         return False

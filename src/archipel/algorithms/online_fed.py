@@ -13,7 +13,7 @@ from archipel.algorithms.pao_fed import check_step, refine
 from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, kernel
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 
 class Settings(NamedTuple):
@@ -101,7 +101,7 @@ class OnlineFed:
     limit: int = 10
     force: bool = False
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients and a server, all at zero, and their two turns."""
         if not self.step > 0:
             raise BadInput("algorithm.step", self.step, "a positive number")
@@ -109,13 +109,13 @@ class OnlineFed:
             raise BadInput("algorithm.asked", self.asked, "a probability above 0, at most 1")
         if self.limit < 0:
             raise BadInput("algorithm.limit", self.limit, "a number of rounds, 0 or more")
-        size, dtype = scene.task.size, scene.dtype
+        size, dtype = setup.task.size, setup.dtype
         model = Model(np.zeros(size, dtype))
         settings: Any = Settings(np.dtype(dtype).type(self.step), self.asked)
-        clients: Any = Client(np.zeros((scene.task.clients, size), dtype))
-        learn, purse = act, None
-        if scene.privacy is not None:
-            private, clients, purse = privately(scene, self.step, clients.model)
+        clients: Any = Client(np.zeros((setup.task.clients, size), dtype))
+        learn, accountant = act, None
+        if setup.privacy is not None:
+            private, clients, accountant = privately(setup, self.step, clients.model)
             settings, learn = PrivateSettings(*settings, *private), act_privately
         return Plan(
             {"client": clients, "server": Server(np.zeros((1, size), dtype))},
@@ -126,24 +126,24 @@ class OnlineFed:
             settings,
             {0: size, 1: size},
             self.limit,
-            purse=purse,
+            accountant=accountant,
         )
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned."""
         return {"server": tables["server"].model[0], "clients": tables["client"].model}
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """The step bounds, as for PAO-Fed."""
-        return check_step(self.step, self.force, scene)
+        return check_step(self.step, self.force, setup)
 
 
 @dataclass(frozen=True)
 class OnlineFedSgd(OnlineFed):
     """Online-FedSGD: Online-Fed that asks every client, every round."""
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """As Online-Fed's."""
         if self.asked != 1:
             raise BadInput("algorithm.asked", self.asked, '1 for online-fedsgd, or kind = "online-fed"')
-        return super().plan(scene)
+        return super().plan(setup)

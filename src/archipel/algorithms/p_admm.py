@@ -16,7 +16,7 @@ from archipel.errors import BadInput
 from archipel.node import kernel, matvec
 from archipel.privacy.policy import Privacy
 from archipel.problems.losses import SQUARED
-from archipel.turns import Plan, Scene
+from archipel.turns import Plan, Setup
 
 
 class Peer(NamedTuple):
@@ -58,39 +58,39 @@ class PAdmm(ZcdpNfl):
 
     proximal: bool = False  # nor are step and decay used: there is no first-order approximation
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """The plan of zCDP-NFL, with every local problem solved beforehand."""
-        if scene.task.loss != SQUARED or scene.task.regulariser[0] > 0:
+        if setup.task.loss != SQUARED or setup.task.regulariser[0] > 0:
             raise BadInput("problem.objective", "nonsmooth", "ridge: p-admm solves squared losses without an l1 part")
-        plan = super().plan(scene)
-        inverses, pulled = solved(scene, plan.settings.penalty)
+        plan = super().plan(setup)
+        inverses, pulled = solved(setup, plan.settings.penalty)
         return plan._replace(tables={"peer": Peer(*plan.tables["peer"], inverses, pulled)})  # type: ignore[call-arg]
 
-    def policy(self, scene: Scene) -> Privacy | None:
+    def policy(self, setup: Setup) -> Privacy | None:
         """Refuse to call enforced what is not."""
-        policy = scene.privacy
+        policy = setup.privacy
         if policy is not None and policy.enforce and policy.protects:
             right = "false: the exact minimiser of a squared loss has no enforceable bound, p-admm only assumes one"
             raise BadInput("privacy.enforce", policy.enforce, right)
         return policy
 
-    def weights(self, scene: Scene, fit: Fit) -> Any:
+    def weights(self, setup: Setup, fit: Fit) -> Any:
         """(peers, rounds): the strong convexity of the local problem, 2 rho |N_k| + 2 lambda / K."""
-        convexity = 2 * fit.penalty * degrees_of(scene.graph) + 2 * scene.task.regulariser[1] / scene.task.clients
-        return np.broadcast_to(convexity[:, None], (scene.task.clients, scene.rounds))
+        convexity = 2 * fit.penalty * degrees_of(setup.graph) + 2 * setup.task.regulariser[1] / setup.task.clients
+        return np.broadcast_to(convexity[:, None], (setup.task.clients, setup.rounds))
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """What was chosen."""
-        return {"penalty": self.fit(scene).penalty}
+        return {"penalty": self.fit(setup).penalty}
 
 
-def solved(scene: Scene, penalty: float) -> tuple[Any, Any]:
+def solved(setup: Setup, penalty: float) -> tuple[Any, Any]:
     """Every local problem's inverse and right-hand side."""
-    source, clients, size = scene.task.source, scene.task.clients, scene.task.size
+    source, clients, size = setup.task.source, setup.task.clients, setup.task.size
     inverses, pulled = np.zeros((clients, size, size)), np.zeros((clients, size))
-    for k, degree in enumerate(degrees_of(scene.graph)):
+    for k, degree in enumerate(degrees_of(setup.graph)):
         x, y = (part[source.starts[k] : source.starts[k + 1]] for part in (source.x, source.y))
-        ridge = 2 * scene.task.regulariser[1] / clients + 2 * penalty * degree
+        ridge = 2 * setup.task.regulariser[1] / clients + 2 * penalty * degree
         inverses[k] = np.linalg.inv(2 * x.T @ x / len(y) + ridge * np.eye(size))
         pulled[k] = 2 * x.T @ y / len(y)
     return inverses, pulled

@@ -14,7 +14,7 @@ from archipel.algorithms.portions import CYCLE, RANDOM, Portion, cut, first, fir
 from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, kernel
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 REHEARSAL = 500  # samples a client, from which the correlation matrices are estimated
 
@@ -210,14 +210,14 @@ class PaoFed:
             (self.decay ** ages.astype(float) if decayed else np.ones(ages.size)).astype(dtype),
         )
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients and a server, all at zero, and their two turns."""
-        task, dtype = scene.task, scene.dtype
+        task, dtype = setup.task, setup.dtype
         settings: Any = self.settings(task.size, dtype)
         clients: Any = Client(np.zeros((task.clients, task.size), dtype))
-        learn, purse = act, None
-        if scene.privacy is not None:
-            private, clients, purse = privately(scene, self.step, clients.model)
+        learn, accountant = act, None
+        if setup.privacy is not None:
+            private, clients, accountant = privately(setup, self.step, clients.model)
             settings, learn = PrivateSettings(*settings, *private), act_privately
         ages = self.limit + 1
         down = task.size if self.download == "full" else self.portion
@@ -234,16 +234,16 @@ class PaoFed:
             settings,
             {0: down, 1: self.portion},
             self.limit,
-            purse=purse,
+            accountant=accountant,
         )
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned."""
         return {"server": tables["server"].model[0], "clients": tables["client"].model}
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """The theorems' step bounds for this data; a step beyond the one that protects is refused unless forced."""
-        return check_step(self.step, self.force, scene)
+        return check_step(self.step, self.force, setup)
 
 
 @dataclass(frozen=True)
@@ -257,11 +257,11 @@ class PsoFed(PaoFed):
     asked: float = 0.25
 
 
-def check_step(step: float, force: bool, scene: Scene) -> dict[str, float]:
+def check_step(step: float, force: bool, setup: Setup) -> dict[str, float]:
     """Refuse a step beyond min((34), 2 / max ||z||^2): (34) alone allows steps at which the recursion diverges."""
     from archipel.theory.steps import step_bounds
 
-    bounds = step_bounds(scene.task.inputs(REHEARSAL))
+    bounds = step_bounds(setup.task.inputs(REHEARSAL))
     if step > bounds["protective"] and not force:
         right = f"at most {bounds['protective']:.4g}, beyond which it may diverge (or force = true)"
         raise BadInput("algorithm.step", step, right)

@@ -11,16 +11,16 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.algorithms import pgfl_nodes as nodes
-from archipel.algorithms.local import Lessons, lessons
-from archipel.algorithms.personal import taus_of
+from archipel.algorithms.borrowing import taus_of
+from archipel.algorithms.local import Factors, factors
 from archipel.algorithms.pgfl_discovery import discovering
 from archipel.algorithms.zcdp_nfl import priced
 from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.privacy.policy import Guard
-from archipel.problems.clustered import chapters
+from archipel.problems.clustered import segments
 from archipel.problems.losses import LOGISTIC
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 DEFAULT_RIDGE = 0.01  # lambda, which the article does not give
 FORMS = ("exact", "published")
@@ -52,7 +52,7 @@ class Pgfl:
 
     topologies: ClassVar = ("servers", "star")
     precision: ClassVar = "float64"
-    shown: ClassVar = "stored"
+    data_kind: ClassVar = "stored"
 
     form: str = "exact"
     penalty: float = 4.0
@@ -67,9 +67,9 @@ class Pgfl:
     most: int = 6
     curvature: float = 0.0
 
-    def view(self, scene: Scene) -> View:
+    def view(self, setup: Setup) -> View:
         """Servers and clusters as the graph has them."""
-        graph = scene.graph
+        graph = setup.graph
         slot, members = slots(graph)
         clusters = graph.clusters or self.most
         return View(graph.server, slot, graph.cluster, clusters, graph.servers, members, graph.links().degree)
@@ -89,13 +89,13 @@ class Pgfl:
             raise BadInput("algorithm.start", self.start, '"zero" or "optimum"')
         return taus_of(self.tau, self.decay, rounds)
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients and servers, and their three turns."""
-        taus = self.check_fields(scene.rounds)
-        view, task = self.view(scene), scene.task
-        guard = guard_of(scene)
-        data, change = lessons(task, guard.features, guard.target)
-        noise, reach, purse = self.priced(scene)
+        taus = self.check_fields(setup.rounds)
+        view, task = self.view(setup), setup.task
+        guard = guard_of(setup)
+        data, change = factors(task, guard.features, guard.target)
+        noise, reach, accountant = self.priced(setup)
         settings = nodes.Settings(
             task.loss,
             self.penalty,
@@ -105,39 +105,39 @@ class Pgfl:
             view.slot,
             change,
             guard.radius,
-            int(scene.privacy is not None),
+            int(setup.privacy is not None),
             noise.law,
             noise.shape,
         )
-        clients = self.clients(scene, view, data, reach, noise)
-        servers = self.servers(scene, view)
+        clients = self.clients(setup, view, data, reach, noise)
+        servers = self.servers(setup, view)
         if self.start == "optimum":
-            self.start_at(scene, view, clients, servers)
+            self.start_at(setup, view, clients, servers)
         for s in range(view.servers):
-            nodes.choose(servers.asked[s], servers.members[s, 0], settings.some, key_of(scene.seed, s, BEFORE))
+            nodes.choose(servers.asked[s], servers.members[s, 0], settings.some, key_of(setup.seed, s, BEFORE))
         clients.asked[:, 0] = servers.asked[view.server, view.slot]
         plan = Plan(
             {"client": clients, "server": servers},
             self.turns(view, task.size),
             settings,
             {0: task.size, 1: view.clusters * task.size, 2: task.size},
-            measure=self.measuring(scene, view),
-            purse=purse,
+            measure=self.measuring(setup, view),
+            accountant=accountant,
         )
-        return discovering(plan, scene, view.slot, self) if self.discovers(scene) else plan
+        return discovering(plan, setup, view.slot, self) if self.discovers(setup) else plan
 
-    def discovers(self, scene: Scene) -> bool:
+    def discovers(self, setup: Setup) -> bool:
         """Whether clusters are to be found."""
-        if scene.graph.clusters == 0 and (self.form != "exact" or self.start != "zero"):
+        if setup.graph.clusters == 0 and (self.form != "exact" or self.start != "zero"):
             raise BadInput("algorithm.form", self.form, '"exact", from zero, where clusters are to be discovered')
-        return scene.graph.clusters == 0
+        return setup.graph.clusters == 0
 
-    def priced(self, scene: Scene) -> tuple[Any, Any, Any]:
-        """The noise, each client's sensitivity (43), and the purse."""
-        if scene.privacy is not None and len(chapters(scene.task)[0]) > 1:
-            raise BadInput("problem.change", chapters(scene.task)[1], "0: changing data is not counted in privacy")
-        noise, change, purse = priced(scene.privacy, scene, np.full((1, 1), self.penalty))
-        return noise, (change / self.penalty)[:, None], purse and purse._replace(role="client")
+    def priced(self, setup: Setup) -> tuple[Any, Any, Any]:
+        """The noise, each client's sensitivity (43), and the accountant."""
+        if setup.privacy is not None and len(segments(setup.task)[0]) > 1:
+            raise BadInput("problem.change", segments(setup.task)[1], "0: changing data is not counted in privacy")
+        noise, change, accountant = priced(setup.privacy, setup, np.full((1, 1), self.penalty))
+        return noise, (change / self.penalty)[:, None], accountant and accountant._replace(role="client")
 
     def turns(self, view: View, size: int) -> tuple[Any, ...]:
         """Up, across, down."""
@@ -169,14 +169,14 @@ class Pgfl:
             Tell("server", "client", nodes.tell, nodes.take_exact if exact else nodes.take_published, answer),
         )
 
-    def clients(self, scene: Scene, view: View, data: Lessons, reach: Any, noise: Any) -> nodes.Client:
+    def clients(self, setup: Setup, view: View, data: Factors, reach: Any, noise: Any) -> nodes.Client:
         """All clients at zero, with their data factorised and their noise set."""
-        count, size = scene.task.clients, scene.task.size
+        count, size = setup.task.clients, setup.task.size
         vectors = [np.zeros((count, size)) for _ in range(4)]
         flags = [np.zeros((count, 1), np.int64) for _ in range(2)]
         numbers = [
             view.cluster.reshape(-1, 1).copy(),
-            2 * self.weights(scene, view)[:, None],
+            2 * self.weights(setup, view)[:, None],
             reach,
             noise.first,
             np.zeros((count, 1)),
@@ -185,9 +185,9 @@ class Pgfl:
         ]
         return nodes.Client(*(vectors + flags + numbers + list(data)))
 
-    def servers(self, scene: Scene, view: View) -> nodes.Server:
+    def servers(self, setup: Setup, view: View) -> nodes.Server:
         """All servers, who know who is in which cluster."""
-        count, size = view.servers, scene.task.size
+        count, size = view.servers, setup.task.size
         label = np.zeros((count, view.members), np.int64)
         label[view.server, view.slot] = view.cluster
         known = np.full((count, view.clusters), int(self.form == "exact"), np.int64)
@@ -205,28 +205,28 @@ class Pgfl:
             *cubes[1:],
         )
 
-    def weights(self, scene: Scene, view: View) -> Any:
+    def weights(self, setup: Setup, view: View) -> Any:
         """lambda / |C_s| of each client, (16)."""
-        l1, l2 = scene.task.regulariser
+        l1, l2 = setup.task.regulariser
         if l1 > 0:
             raise BadInput("problem.l1", l1, "0: the local steps of PGFL are those of a smooth regulariser")
         given = self.regularisation if self.regularisation is not None else (l2 or DEFAULT_RIDGE)
         return given / np.bincount(view.server)[view.server]
 
-    def optima(self, scene: Scene, view: View) -> list[Any]:
-        """Each cluster's centralised solution, (clusters, size), in each chapter of the data."""
+    def optima(self, setup: Setup, view: View) -> list[Any]:
+        """Each cluster's centralised solution, (clusters, size), in each segment of the data."""
         from archipel.theory.pgfl import centralised
 
-        parts, _ = chapters(scene.task)
-        return [centralised(p, scene.task.loss, self.weights(scene, view), view.cluster, view.clusters) for p in parts]
+        parts, _ = segments(setup.task)
+        return [centralised(p, setup.task.loss, self.weights(setup, view), view.cluster, view.clusters) for p in parts]
 
-    def start_at(self, scene: Scene, view: View, clients: nodes.Client, servers: nodes.Server) -> None:
+    def start_at(self, setup: Setup, view: View, clients: nodes.Client, servers: nodes.Server) -> None:
         """Everyone at the optimum, with the duals that keep it there in the exact form."""
-        best = self.optima(scene, view)[0]
+        best = self.optima(setup, view)[0]
         mine = best[view.cluster]
         for table in (clients.model, clients.told, clients.base):
             table[:] = mine
-        clients.dual[:] = slopes(scene, mine) + 2 * self.weights(scene, view)[:, None] * mine
+        clients.dual[:] = slopes(setup, mine) + 2 * self.weights(setup, view)[:, None] * mine
         words = mine - clients.dual / self.penalty
         servers.words[view.server, view.slot], servers.heard[view.server, view.slot] = words, 1
         for table in (servers.own, servers.hat, servers.model):
@@ -235,18 +235,18 @@ class Pgfl:
         np.subtract.at(servers.psi, (view.server, view.cluster), clients.dual)
         servers.anchor[:] = view.degree[:, None, None] * best
 
-    def measuring(self, scene: Scene, view: View) -> Any:
+    def measuring(self, setup: Setup, view: View) -> Any:
         """How far everyone is from its cluster's centralised solution, squared and relative; and tau."""
         from archipel.problems.personal import deviations
 
-        if scene.task.loss == LOGISTIC and not self.weights(scene, view).all():
+        if setup.task.loss == LOGISTIC and not self.weights(setup, view).all():
             return None  # separable classes have no solution
         optima: list[Any] = []
-        change = chapters(scene.task)[1]
+        change = segments(setup.task)[1]
 
         def measure(tables: dict[str, Any], round: int) -> dict[str, Any]:
             if not optima:
-                optima.extend(self.optima(scene, view))
+                optima.extend(self.optima(setup, view))
             best = optima[-1 if round > change else 0]
             each = deviations(tables["client"].model, best[view.cluster])
             total = np.bincount(view.cluster, each, minlength=view.clusters)
@@ -265,10 +265,10 @@ class Pgfl:
             "clusters": client.cluster[:, 0],
         }
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """The published form may diverge: measured, and refused unless forced."""
-        taus = self.check_fields(scene.rounds)
-        if self.start == "optimum" and scene.privacy is not None:
+        taus = self.check_fields(setup.rounds)
+        if self.start == "optimum" and setup.privacy is not None:
             raise BadInput(
                 "algorithm.start", self.start, '"zero": at the optimum the duals are the data\'s own gradients'
             )
@@ -276,8 +276,8 @@ class Pgfl:
             return {}
         from archipel.theory import pgfl as theory
 
-        view, (data, _) = self.view(scene), lessons(scene.task)
-        seen = theory.Seen(view, self.neighbours(scene), data, 2 * self.weights(scene, view), scene.task.loss)
+        view, (data, _) = self.view(setup), factors(setup.task)
+        seen = theory.Seen(view, self.neighbours(setup), data, 2 * self.weights(setup, view), setup.task.loss)
         factor = theory.growth(seen, self.penalty, float(taus[-1]))
         if factor > theory.DIVERGES and not self.force:
             least = theory.least_penalty(seen, float(taus[-1]))
@@ -285,16 +285,16 @@ class Pgfl:
             raise BadInput("algorithm.penalty", self.penalty, right)
         return {"growth_of_errors": factor}
 
-    def neighbours(self, scene: Scene) -> Any:
+    def neighbours(self, setup: Setup) -> Any:
         """The links among servers, as the algorithm uses them."""
-        return scene.graph.links()
+        return setup.graph.links()
 
-    def beside(self, federation: Any) -> dict[str, float]:
+    def extra_theory(self, federation: Any) -> dict[str, float]:
         """Theorem 2 beside a run that is not too large: in how many rounds (28) is exceeded, from both starts."""
-        scene = federation.scene()
-        work = scene.task.clients * scene.task.size * federation.rounds
+        setup = federation.setup()
+        work = setup.task.clients * setup.task.size * federation.rounds
         borrows = taus_of(self.tau, self.decay, federation.rounds).any()
-        if not borrows or work > MUCH or scene.task.loss == LOGISTIC or scene.graph.clusters == 0:
+        if not borrows or work > MUCH or setup.task.loss == LOGISTIC or setup.graph.clusters == 0:
             return {}
         from archipel.theory.pgfl import impact
 
@@ -310,14 +310,14 @@ class Pgfl:
 class Gfl(Pgfl):
     """One model for everyone, on the same graph of servers (Rizk and Sayed, SPAWC 2021, with PGFL's local steps)."""
 
-    def view(self, scene: Scene) -> View:
+    def view(self, setup: Setup) -> View:
         """One cluster, whatever the graph says."""
-        graph = scene.graph
+        graph = setup.graph
         slot, members = slots(graph)
         everyone = np.zeros(graph.clients, np.int64)
         return View(graph.server, slot, everyone, 1, graph.servers, members, graph.links().degree)
 
-    def discovers(self, scene: Scene) -> bool:
+    def discovers(self, setup: Setup) -> bool:
         """There is nothing to find."""
         return False
 
@@ -326,28 +326,28 @@ class Gfl(Pgfl):
 class ClusterFl(Pgfl):
     """Every server on its own, with the clusters of its clients (Ouyang et al., MobiSys 2021, with PGFL's steps)."""
 
-    pieces: ClassVar = True  # takes a graph of servers in pieces
+    allow_disconnected: ClassVar = True  # takes a graph of servers in pieces
 
-    def discovers(self, scene: Scene) -> bool:
+    def discovers(self, setup: Setup) -> bool:
         """Servers that do not talk cannot find clusters together."""
-        if scene.graph.clusters == 0:
+        if setup.graph.clusters == 0:
             raise BadInput("topology.clusters", "discover", "a number of clusters, for servers that do not talk")
         return False
 
-    def view(self, scene: Scene) -> View:
+    def view(self, setup: Setup) -> View:
         """No neighbours, whatever the graph says."""
-        return super().view(scene)._replace(degree=np.zeros(scene.graph.servers, np.int64))
+        return super().view(setup)._replace(degree=np.zeros(setup.graph.servers, np.int64))
 
     def turns(self, view: View, size: int) -> tuple[Any, ...]:
         """The turn across takes place, but nobody says anything."""
         up, across, down = super().turns(view, size)
         return up, across._replace(act=nodes.say_nothing), down
 
-    def neighbours(self, scene: Scene) -> Any:
+    def neighbours(self, setup: Setup) -> Any:
         """None."""
         from archipel.topology import from_pairs
 
-        return from_pairs(scene.graph.servers, [], [])
+        return from_pairs(setup.graph.servers, [], [])
 
 
 def stiffness(view: View) -> float:
@@ -365,11 +365,11 @@ def slots(graph: Any) -> tuple[Any, int]:
     return slot, int(count.max())
 
 
-def guard_of(scene: Scene) -> Guard:
+def guard_of(setup: Setup) -> Guard:
     """What is enforced on data and models. A minimiser's gradients cannot be clipped: bounds must imply their size."""
-    if scene.privacy is None:
+    if setup.privacy is None:
         return Guard()
-    guard = scene.privacy.guard()
+    guard = setup.privacy.guard()
     if guard.clip < np.inf:
         right = (
             "none, but privacy.bounds on features, target and model (or enforce = false): PGFL's steps are minimisers"
@@ -378,12 +378,12 @@ def guard_of(scene: Scene) -> Guard:
     return guard
 
 
-def slopes(scene: Scene, models: Any) -> Any:
+def slopes(setup: Setup, models: Any) -> Any:
     """The gradient of each client's loss at its own model."""
     from archipel.problems.losses import gradient
     from archipel.problems.stored import Shard
 
     out = np.zeros_like(models)
-    for k, (x, y) in enumerate(chapters(scene.task)[0][0]):
-        gradient(out[k], models[k], Shard(x, y), scene.task.loss)
+    for k, (x, y) in enumerate(segments(setup.task)[0][0]):
+        gradient(out[k], models[k], Shard(x, y), setup.task.loss)
     return out

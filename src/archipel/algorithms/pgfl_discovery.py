@@ -23,7 +23,7 @@ from archipel.algorithms.discovery import (
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.problems.losses import LOGISTIC
-from archipel.turns import Plan, Scene, Turn
+from archipel.turns import Plan, Setup, Turn
 
 LARGE = 200_000_000  # numbers that all servers together would keep
 
@@ -153,9 +153,9 @@ def curvature_of(given: float, loss: int) -> float:
     return given or (0.25 if loss == LOGISTIC else 2.0)
 
 
-def discovering(plan: Plan, scene: Scene, slot: Any, algorithm: Any) -> Plan:
+def discovering(plan: Plan, setup: Setup, slot: Any, algorithm: Any) -> Plan:
     """A plan of PGFL with `most` empty clusters, all clients in the first, as one that finds out who belongs where."""
-    graph, task, servers = scene.graph, scene.task, plan.tables["server"]
+    graph, task, servers = setup.graph, setup.task, plan.tables["server"]
     hops = max(1, diameter(graph.links(), graph.servers))
     check_look(algorithm.look, algorithm.most, algorithm.curvature, hops)
     if graph.servers * task.clients * task.size > LARGE:

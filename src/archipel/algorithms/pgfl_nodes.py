@@ -19,12 +19,12 @@ server its last word, so it converges for any schedule that asks everyone again 
 
 from typing import Any, NamedTuple
 
+from archipel.algorithms.borrowing import borrow
 from archipel.algorithms.local import attract, learn_within
-from archipel.algorithms.personal import borrow
 from archipel.draws import CHOICE, uniform
 from archipel.node import add_scaled, assign, kernel
+from archipel.privacy.accountant import pay, release_cost
 from archipel.privacy.noise import disturb
-from archipel.privacy.purse import pay, release_cost
 
 
 class Settings(NamedTuple):
@@ -34,7 +34,7 @@ class Settings(NamedTuple):
     taus: Any  # (rounds,): tau of each round
     some: Any  # how many clients a server asks each round; 0: all
     slot: Any  # (clients,): a client's place among those of its server
-    change: Any  # the round from which clients have the data of their second chapter
+    change: Any  # the round from which clients have the data of their second segment
     radius: Any  # of the ball that models stay in; infinite without one
     private: Any  # 1: a client pays before it speaks
     law: Any  # of the privacy noise
@@ -52,10 +52,10 @@ class Client(NamedTuple):
     shrinkage: Any  # (1,): 2 lambda / |C_s|
     reach: Any  # (1,): how far one sample can move the model, (43)
     first: Any  # (1,): the scale of the noise in the first round, (47)
-    spent: Any  # (1,): its purse, in zCDP
+    spent: Any  # (1,): its account, in zCDP
     limit: Any  # (1,)
     releases: Any  # (1,)
-    basis: Any  # its data, see local.Lessons
+    basis: Any  # its data, see local.Factors
     curve: Any
     moment: Any
     rows: Any
@@ -116,12 +116,12 @@ class Answer(NamedTuple):
 @kernel
 def primal(me: Any, data: Any, settings: Any, moment: Any) -> None:
     """(4): argmin f_k(w) - <phi_k, w - w_s> + rho/2 ||w - w_s||^2."""
-    chapter = 1 if moment.round >= settings.change else 0
+    segment = 1 if moment.round >= settings.change else 0
     pull = me.dual.copy()
     add_scaled(pull, settings.penalty, me.base)
-    attract(pull, me, settings.loss, chapter)
+    attract(pull, me, settings.loss, segment)
     weight = me.shrinkage[0] + settings.penalty
-    learn_within(me.model, me, data, pull, weight, settings.loss, chapter, settings.radius)
+    learn_within(me.model, me, data, pull, weight, settings.loss, segment, settings.radius)
 
 
 @kernel

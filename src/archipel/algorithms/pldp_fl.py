@@ -37,7 +37,7 @@ from archipel.privacy.personal import (
 from archipel.privacy.releases import RELATIONS, Gaussian
 from archipel.problems.learners import check_finite, learner_of, names_of, sizes_of
 from archipel.theory.pldp import noise_scale
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 NORM_NOISE = 1 << 20  # the index of the noise on a gradient norm: never that of a local step
 CAREFUL = 0.9  # of a rough estimate
@@ -191,7 +191,7 @@ class PldpFl:
 
     topologies: ClassVar = ("star",)
     precision: ClassVar = "float32"
-    shown: ClassVar = "deep"
+    data_kind: ClassVar = "deep"
 
     sampling: str = "optimal"
     draws: int = 3
@@ -207,22 +207,22 @@ class PldpFl:
     pretrain: int = 1
     norm_share: float = 0.01
 
-    def settings(self, scene: Scene) -> Settings:
+    def settings(self, setup: Setup) -> Settings:
         """The numbers of a run, checked."""
-        self.check_numbers(scene.rounds)
-        learner = learner_of(scene.task, scene.dtype)
-        sizes = sizes_of(scene.task)
+        self.check_numbers(setup.rounds)
+        learner = learner_of(setup.task, setup.dtype)
+        sizes = sizes_of(setup.task)
         small = int(np.argmin(sizes))
         if not 1 <= self.batch <= sizes[small]:
-            right = f"1 to {sizes[small]}, the samples of {names_of(scene.task)[small]}, who has fewest"
+            right = f"1 to {sizes[small]}, the samples of {names_of(setup.task)[small]}, who has fewest"
             raise BadInput("algorithm.batch", self.batch, right)
         sampling = asking.chosen_sampling(self.sampling, self.draws, self.tradeoff)
         weights = sizes / sizes.sum()
         sampling.chances(weights, np.ones(len(sizes)), np.ones(len(sizes)))  # refuses N <= K
-        rates, budgets = self.batch / sizes, drawn_budgets(self.budgets, len(sizes), scene.seed)
+        rates, budgets = self.batch / sizes, drawn_budgets(self.budgets, len(sizes), setup.seed)
         for budget, rate in zip(budgets.tolist(), rates.tolist()):
             check_reach(budget, self.delta, rate, ("algorithm.budgets", "algorithm.delta"))
-        step = self.step or 16.0 * (self.draws * scene.rounds) ** -0.75
+        step = self.step or 16.0 * (self.draws * setup.rounds) ** -0.75
         return Settings(
             learner,
             step,
@@ -232,15 +232,15 @@ class PldpFl:
             sizes,
             weights,
             sampling,
-            noise_scale(budgets, rates, self.delta, self.draws * scene.rounds),
-            scene.rounds,
+            noise_scale(budgets, rates, self.delta, self.draws * setup.rounds),
+            setup.rounds,
             self.pretrain,
-            scene.seed,
+            setup.seed,
             counting(self.participations),
             self.delta / 4,
             self.relation,
             self.norm_share,
-            [personal_ledger(*of, self.delta, self.relation, self.clip) for of in zip(names_of(scene.task), budgets)],
+            [personal_ledger(*of, self.delta, self.relation, self.clip) for of in zip(names_of(setup.task), budgets)],
         )
 
     def check_numbers(self, rounds: int) -> None:
@@ -257,13 +257,13 @@ class PldpFl:
         if not 0 < self.norm_share * max(self.pretrain, 1) < 1:
             raise BadInput("algorithm.norm_share", self.norm_share, "a small share of a budget, above 0")
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients that keep what they were told, a server, and their two turns."""
-        if scene.privacy is not None:
-            own = promised(scene.privacy, scene.task.clients, scene.seed)
-            return replace(self, **own).plan(scene._replace(privacy=None))
-        settings, dtype = self.settings(scene), scene.dtype
-        clients, size = scene.task.clients, scene.task.size
+        if setup.privacy is not None:
+            own = promised(setup.privacy, setup.task.clients, setup.seed)
+            return replace(self, **own).plan(setup._replace(privacy=None))
+        settings, dtype = self.settings(setup), setup.dtype
+        clients, size = setup.task.clients, setup.task.size
         one = np.zeros((clients, 1))
         model = np.zeros((clients, size), dtype)
         tables = {
@@ -282,17 +282,17 @@ class PldpFl:
             {0: size, 1: size},
             plain_only=True,
             measure=partial(measured, settings),
-            purse=PersonalLedgers(settings.ledgers, self.delta),
+            accountant=PersonalLedgers(settings.ledgers, self.delta),
         )
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned: the server's model; a client keeps none of its own."""
         return {"server": tables["server"].model[0]}
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """How often a client is planned to take part, at equal chances: exactly, by lemma 1, by K R."""
-        each, excess = 1 / scene.task.clients, self.delta / 4
-        found = {name: count(scene.rounds, self.draws, each, excess) for name, count in COUNTS.items()}
+        each, excess = 1 / setup.task.clients, self.delta / 4
+        found = {name: count(setup.rounds, self.draws, each, excess) for name, count in COUNTS.items()}
         return {f"participations, {name}": float(number) for name, number in found.items()}
 
 

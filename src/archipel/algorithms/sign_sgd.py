@@ -13,7 +13,7 @@ from archipel.algorithms.online_fed import Client, Model, Server, take
 from archipel.draws import SIGN, uniform
 from archipel.errors import BadInput
 from archipel.node import assign, dot, kernel
-from archipel.turns import Plan, Scene, Tell, Turn
+from archipel.turns import Plan, Setup, Tell, Turn
 
 
 class Settings(NamedTuple):
@@ -91,7 +91,7 @@ class SignSgd:
     vote: str = "majority"
     limit: int = 10
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Clients and a server, all at zero, and their two turns."""
         if not self.step > 0:
             raise BadInput("algorithm.step", self.step, "a positive number")
@@ -99,12 +99,12 @@ class SignSgd:
             raise BadInput("algorithm.bound", self.bound, "a positive bound, or 0 for plain signs")
         if self.vote not in ("majority", "mean"):
             raise BadInput("algorithm.vote", self.vote, '"majority" or "mean"')
-        size, dtype = scene.task.size, scene.dtype
+        size, dtype = setup.task.size, setup.dtype
         signs = Signs(np.zeros((size + 7) // 8, np.uint8))
         inbox = Inbox(np.zeros(size, dtype), np.zeros(1, dtype))
         return Plan(
             {
-                "client": Client(np.zeros((scene.task.clients, size), dtype)),
+                "client": Client(np.zeros((setup.task.clients, size), dtype)),
                 "server": Server(np.zeros((1, size), dtype)),
             },
             (

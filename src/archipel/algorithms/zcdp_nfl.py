@@ -26,14 +26,14 @@ from archipel.algorithms.fitting import (
 )
 from archipel.errors import BadInput
 from archipel.node import add_scaled, kernel
+from archipel.privacy.accountant import Accountant, pay, release_cost, spend_all
 from archipel.privacy.bounding import project_ball
 from archipel.privacy.noise import NONE, disturb
 from archipel.privacy.policy import Guard, Noise, Privacy, release_costs
-from archipel.privacy.purse import Purse, pay, release_cost, spend_all
 from archipel.problems.losses import LOSSES, SQUARED
 from archipel.theory import zcdp_nfl as theory
 from archipel.topology.connectivity import DENSE
-from archipel.turns import Plan, Scene, Turn
+from archipel.turns import Plan, Setup, Turn
 
 
 class Settings(NamedTuple):
@@ -179,8 +179,8 @@ class ZcdpNfl:
 
     topologies: ClassVar = ("peers",)
     precision: ClassVar = "float64"
-    shown: ClassVar = "stored"
-    punctual: ClassVar = True
+    data_kind: ClassVar = "stored"
+    no_delays: ClassVar = True
     rate: ClassVar = theory.RATE
     play: ClassVar = staticmethod(act)
     fitting: ClassVar = staticmethod(fitted)
@@ -191,30 +191,30 @@ class ZcdpNfl:
     decay: float | None = None
     proximal: bool = True
 
-    def plan(self, scene: Scene) -> Plan:
+    def plan(self, setup: Setup) -> Plan:
         """Peers, all at zero, and their one turn."""
-        fit, policy = self.fit(scene), self.policy(scene)
+        fit, policy = self.fit(setup), self.policy(setup)
         guard = policy.guard() if policy else Guard()
-        noise, change, purse = priced(policy, scene, self.weights(scene, fit))
-        l1, l2 = (share / scene.task.clients for share in scene.task.regulariser)
-        mixing = 1.0 / (1.0 + float(degrees_of(scene.graph).max(initial=0)))
+        noise, change, accountant = priced(policy, setup, self.weights(setup, fit))
+        l1, l2 = (share / setup.task.clients for share in setup.task.regulariser)
+        mixing = 1.0 / (1.0 + float(degrees_of(setup.graph).max(initial=0)))
         settings = Settings(
-            *fit, int(scene.task.loss), l1, l2, int(self.proximal), mixing, *guard, int(policy is not None),
+            *fit, int(setup.task.loss), l1, l2, int(self.proximal), mixing, *guard, int(policy is not None),
             noise.law, noise.shape,
         )  # fmt: skip
-        size, real = scene.task.size, scene.dtype
+        size, real = setup.task.size, setup.dtype
         empty = Word(np.zeros(size, real))
         turn = Turn("peer", "peer", self.play, hear, merge, empty, Inbox(np.zeros(size, real), np.zeros(1)))
-        tables = {"peer": peers(scene.task.clients, size, real, change, noise)}
-        return Plan(tables, (turn,), settings, {0: size}, purse=purse)
+        tables = {"peer": peers(setup.task.clients, size, real, change, noise)}
+        return Plan(tables, (turn,), settings, {0: size}, accountant=accountant)
 
-    def fit(self, scene: Scene) -> Fit:
+    def fit(self, setup: Setup) -> Fit:
         """rho and eta(n), checked."""
         given = {name: getattr(self, name) for name in Fit._fields if getattr(self, name) is not None}
         if len(given) < len(Fit._fields):
-            policy = self.policy(scene)
+            policy = self.policy(setup)
             hidden = policy is not None and policy.protects
-            given = (self.fitting_blindly if hidden else self.fitting)(scene)._asdict() | given
+            given = (self.fitting_blindly if hidden else self.fitting)(setup)._asdict() | given
         fit = Fit(**{name: float(value) for name, value in given.items()})
         for name in ("penalty", "step"):
             if not 0 < getattr(fit, name) < np.inf:
@@ -223,43 +223,43 @@ class ZcdpNfl:
             raise BadInput("algorithm.decay", fit.decay, "an exponent from 0 to 1")
         return fit
 
-    def policy(self, scene: Scene) -> Privacy | None:
+    def policy(self, setup: Setup) -> Privacy | None:
         """The [privacy] table, as this algorithm reads it."""
-        return scene.privacy
+        return setup.privacy
 
-    def weights(self, scene: Scene, fit: Fit) -> Any:
+    def weights(self, setup: Setup, fit: Fit) -> Any:
         """(peers, rounds): what the data's gradient is divided by, 2 rho |N_k| + 1 / eta(n)."""
-        return inertias(fit, scene.rounds) + 2 * fit.penalty * degrees_of(scene.graph)[:, None]
+        return inertias(fit, setup.rounds) + 2 * fit.penalty * degrees_of(setup.graph)[:, None]
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned: every peer's own model, which it does not share as it is."""
         return {"clients": tables["peer"].model}
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """What was chosen, the largest stable step for a squared loss, and what the theory says of the noise."""
-        fit = self.fit(scene)
+        fit = self.fit(setup)
         found = {"penalty": fit.penalty, "step": fit.step, "decay": fit.decay, "order_of_rate": self.rate.order}
-        if scene.task.loss == SQUARED:
-            found["step_bound"] = step_bound(scene, fit.penalty)
+        if setup.task.loss == SQUARED:
+            found["step_bound"] = step_bound(setup, fit.penalty)
             if fit.decay == 0 and fit.step > found["step_bound"]:
                 right = f"at most {found['step_bound']:.4g}, beyond which it may diverge, or a decay above 0"
                 raise BadInput("algorithm.step", fit.step, right)
-        return found | self.check_noise(scene, fit)
+        return found | self.check_noise(setup, fit)
 
-    def check_noise(self, scene: Scene, fit: Fit) -> dict[str, float]:
+    def check_noise(self, setup: Setup, fit: Fit) -> dict[str, float]:
         """(3.12) at its largest, and of (3.21) what can be computed: alpha_xi, and for zeta < 1 the noise term."""
-        found, policy = {}, self.policy(scene)
-        if 1 < scene.task.clients <= DENSE:
-            graph = theory.spectrum(adjacency(scene.graph))
-            found["noise_factor"] = theory.noise_factor(graph, fit.penalty, scene.task.size)
+        found, policy = {}, self.policy(setup)
+        if 1 < setup.task.clients <= DENSE:
+            graph = theory.spectrum(adjacency(setup.graph))
+            found["noise_factor"] = theory.noise_factor(graph, fit.penalty, setup.task.size)
         if policy is not None and policy.protects:
-            weights = self.weights(scene, fit)
-            noise, change, _ = priced(policy, scene, weights)
+            weights = self.weights(setup, fit)
+            noise, change, _ = priced(policy, setup, weights)
             found["sensitivity"] = float((change / weights[:, 0]).max())
             found["noise"] = float(noise.first.max())
             if policy.zeta < 1 and "noise_factor" in found:
                 first = noise.first[:, 0] ** 2
-                found["noise_term"] = theory.noise_term(found["noise_factor"], first, policy.zeta, scene.rounds)
+                found["noise_term"] = theory.noise_term(found["noise_factor"], first, policy.zeta, setup.rounds)
         return found
 
 
@@ -267,9 +267,9 @@ class ZcdpNfl:
 class DpNfl(ZcdpNfl):
     """(epsilon, delta)-DP-NFL: zCDP-NFL whose noise follows (epsilon, delta) rules in every round, summed up."""
 
-    def policy(self, scene: Scene) -> Privacy | None:
+    def policy(self, setup: Setup) -> Privacy | None:
         """The table with the rule that finds the noise, where it is not given."""
-        policy = scene.privacy
+        policy = setup.privacy
         if policy is None or not policy.has_target:
             return policy
         if policy.epsilon is None or policy.mechanism != "gaussian":
@@ -288,13 +288,13 @@ class ZcdpGradNfl(ZcdpNfl):
 
     proximal: bool = False
 
-    def weights(self, scene: Scene, fit: Fit) -> Any:
+    def weights(self, setup: Setup, fit: Fit) -> Any:
         """(peers, rounds): 1 / eta(n)."""
-        return np.broadcast_to(inertias(fit, scene.rounds), (scene.task.clients, scene.rounds))
+        return np.broadcast_to(inertias(fit, setup.rounds), (setup.task.clients, setup.rounds))
 
-    def check(self, scene: Scene) -> dict[str, float]:
+    def check(self, setup: Setup) -> dict[str, float]:
         """What was chosen."""
-        fit = self.fit(scene)
+        fit = self.fit(setup)
         return {"step": fit.step, "decay": fit.decay}
 
 
@@ -319,23 +319,23 @@ def adjacency(graph: Any) -> Any:
     return matrix
 
 
-def step_bound(scene: Scene, penalty: float) -> float:
+def step_bound(setup: Setup, penalty: float) -> float:
     """The largest constant step for which 1/eta + rho min eig(D + A) stays above half the largest curvature.
 
     The condition of linearised ADMM (Ling, Shi, Wu, Ribeiro, IEEE Trans. Signal Processing, 2015).
     """
     least = 0.0
-    if scene.task.clients <= DENSE:
-        matrix = adjacency(scene.graph)
+    if setup.task.clients <= DENSE:
+        matrix = adjacency(setup.graph)
         least = float(np.linalg.eigvalsh(np.diag(matrix.sum(1)) + matrix)[0])
-    curvature = max(2 * float(np.linalg.norm(x, 2)) ** 2 / len(x) for x in scene.task.inputs(10**9) if len(x))
-    needed = curvature / 2 + scene.task.regulariser[1] / scene.task.clients - penalty * max(least, 0.0)
+    curvature = max(2 * float(np.linalg.norm(x, 2)) ** 2 / len(x) for x in setup.task.inputs(10**9) if len(x))
+    needed = curvature / 2 + setup.task.regulariser[1] / setup.task.clients - penalty * max(least, 0.0)
     return 1 / needed if needed > 0 else math.inf
 
 
-def priced(policy: Privacy | None, scene: Scene, weights: Any) -> tuple[Noise, Any, Purse | None]:
-    """The noise, how far one unit moves the mean gradient, and the purse; `weights` divide the gradient, per round."""
-    clients, rounds = scene.task.clients, scene.rounds
+def priced(policy: Privacy | None, setup: Setup, weights: Any) -> tuple[Noise, Any, Accountant | None]:
+    """The noise, how far one unit moves the mean gradient, the accountant; `weights` divide the gradient, per round."""
+    clients, rounds = setup.task.clients, setup.rounds
     if policy is None:
         free = np.full((clients, 1), np.inf)
         return Noise(NONE, np.zeros((clients, 1)), np.ones(1), free, True), np.zeros(clients), None
@@ -343,14 +343,14 @@ def priced(policy: Privacy | None, scene: Scene, weights: Any) -> tuple[Noise, A
         right = '"replace-one": the mean gradient is over as many samples in both data sets'
         raise BadInput("privacy.relation", policy.relation, right)
     names = {code: name for name, code in LOSSES.items()}
-    bound = policy.gradient_bound(names[scene.task.loss], scene.task.size)
-    sizes = np.diff(scene.task.source.starts)
+    bound = policy.gradient_bound(names[setup.task.loss], setup.task.size)
+    sizes = np.diff(setup.task.source.starts)
     change = 2 * bound / (sizes if policy.unit == "sample" else np.ones(clients))
-    noise = policy.noise_of(change[:, None] / weights, clients, rounds, scene.seed)
+    noise = policy.noise_of(change[:, None] / weights, clients, rounds, setup.seed)
     costs = release_costs(noise.law, change[:, None] / weights, noise.first * noise.shape)
     planned, count = spend_all(costs[:, noise.shape >= 0], noise.limit)
-    purse = Purse(policy, policy.terms(), scene.seed, scene.task.names, planned, count, noise.alike, "peer")
-    return noise, change, purse
+    accountant = Accountant(policy, policy.terms(), setup.seed, setup.task.names, planned, count, noise.alike, "peer")
+    return noise, change, accountant
 
 
 def peers(clients: int, size: int, real: Any, change: Any, noise: Noise) -> Peer:

@@ -44,8 +44,8 @@ class Account:
         pass
 
 
-class PurseAccount(Account):
-    """For node functions that pay from the columns `spent` and `releases` of their row (`privacy.purse`)."""
+class SpendingAccount(Account):
+    """For node functions that pay from the columns `spent` and `releases` of their row (`privacy.accountant`)."""
 
     private = True
 
@@ -146,6 +146,6 @@ def account_of(part: Any, folder: Path | None, secret: bool) -> Account:
     path = folder / "ledger.journal" if folder is not None else Path()
     if ledgers and mine:
         return LedgerAccount(path, part.member.name, ledgers, part.member.number, secret)
-    if part.plan.purse is not None and mine and hasattr(part.me, "spent"):
-        return PurseAccount(path, part.member.name, stated(part.plan.purse.terms, secret), part.me)
+    if part.plan.accountant is not None and mine and hasattr(part.me, "spent"):
+        return SpendingAccount(path, part.member.name, stated(part.plan.accountant.terms, secret), part.me)
     return Account()

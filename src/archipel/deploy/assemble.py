@@ -38,14 +38,14 @@ def rows_at(traces: dict[str, list[dict[str, Any]]], mark: int) -> dict[str, dic
     return found
 
 
-def fill(stage: Any, roster: Roster, rows: dict[str, dict[str, Any]]) -> Counts:
-    """Put the nodes' rows into the tables of a stage."""
-    counts = Counts(len(stage.plan.turns))
+def fill(instance: Any, roster: Roster, rows: dict[str, dict[str, Any]]) -> Counts:
+    """Put the nodes' rows into the tables of an instance."""
+    counts = Counts(len(instance.plan.turns))
     for member in roster.members:
         entry = rows.get(member.name)
         if entry is None:
             continue
-        table = stage.plan.tables[member.role]
+        table = instance.plan.tables[member.role]
         for name, array in zip(table._fields, table):
             array[member.number] = entry[f"me.{name}"]
         counts.messages = [a + b for a, b in zip(counts.messages, entry["messages"])]
@@ -53,12 +53,12 @@ def fill(stage: Any, roster: Roster, rows: dict[str, dict[str, Any]]) -> Counts:
     return counts
 
 
-def load_ledgers(stage: Any, roster: Roster, folder: Path, until: int) -> None:
+def load_ledgers(instance: Any, roster: Roster, folder: Path, until: int) -> None:
     """What the nodes' own ledgers say about the rounds before a mark, for algorithms whose ledgers are in settings."""
-    ledgers = getattr(stage.plan.settings, "ledgers", None)
+    ledgers = getattr(instance.plan.settings, "ledgers", None)
     if not ledgers:
         return
-    for k, name in enumerate(roster.names[stage.data_role]):
+    for k, name in enumerate(roster.names[instance.data_role]):
         path = folder / name / "ledger.journal"
         if path.exists():
             journal = FileJournal(path)
@@ -72,7 +72,7 @@ def load_ledgers(stage: Any, roster: Roster, folder: Path, until: int) -> None:
 
 
 def assemble(
-    federation: Any, stage: Any, roster: Roster, folder: Path, seconds: float, interrupted: bool
+    federation: Any, instance: Any, roster: Roster, folder: Path, seconds: float, interrupted: bool
 ) -> "Deployed":
     """Measure the nodes' rows as a simulation measures its tables."""
     traces = {member.name: entries(folder / member.name / "rows")[0] for member in roster.members}
@@ -85,15 +85,17 @@ def assemble(
     marks = sorted({entry["round"] for trace in traces.values() for entry in trace if entry["round"] <= last})
     recorder = Recorder(federation, federation.seed, False)
     for mark in marks:
-        load_ledgers(stage, roster, folder, mark)
+        load_ledgers(instance, roster, folder, mark)
         recorder.done = mark
-        recorder.measure(stage, fill(stage, roster, rows_at(traces, mark)))
+        recorder.measure(instance, fill(instance, roster, rows_at(traces, mark)))
         recorder.models = {name: np.array(model) for name, model in recorder.models.items()}
-    if stage.plan.purse:
-        recorder.ledger = stage.plan.purse.ledger(stage.plan.tables, recorder.paid)
+    if instance.plan.accountant:
+        recorder.ledger = instance.plan.accountant.ledger(instance.plan.tables, recorder.paid)
     models = [recorder.models]
     result = Deployed(federation.to_toml(), recorder.rows, models, [recorder.ledger], {}, interrupted, seconds)
-    result.wire = wire_of(stage, result, {member.name: read_status(folder / member.name) for member in roster.members})
+    result.wire = wire_of(
+        instance, result, {member.name: read_status(folder / member.name) for member in roster.members}
+    )
     return result
 
 
@@ -112,7 +114,7 @@ class Deployed(Result):
         return [*super().pictures(), ("On the wire", wire_section(self.wire))]
 
 
-def wire_of(stage: Any, result: Result, statuses: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def wire_of(instance: Any, result: Result, statuses: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Frames and bytes of all nodes, against whole models in the same messages. TLS is not counted."""
     traffic: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -121,10 +123,10 @@ def wire_of(stage: Any, result: Result, statuses: dict[str, dict[str, Any]]) -> 
         refused.update(status.get("faults", {}))
     sent = traffic["bytes out"] + FRAMING * traffic["frames out"]
     whole = 0.0
-    for i, turn in enumerate(stage.plan.turns):
+    for i, turn in enumerate(instance.plan.turns):
         way = f"{turn.sender}-{turn.receiver}"
-        messages = result.final(f"parameters.{way}") / max(stage.plan.parameters[i], 1)
-        whole += messages * (HEADER.size + FRAMING + stage.task.size * turn.word[0].itemsize)
+        messages = result.final(f"parameters.{way}") / max(instance.plan.parameters[i], 1)
+        whole += messages * (HEADER.size + FRAMING + instance.task.size * turn.word[0].itemsize)
     saving = 1 - sent / whole if whole else 0.0
     totals = {"bytes": sent, "bytes with whole models": round(whole), "saving": saving}
     return {**totals, "traffic": dict(traffic), "refused": dict(refused), "nodes": statuses}

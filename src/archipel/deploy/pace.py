@@ -24,7 +24,7 @@ def steady() -> float:
 
 
 class Replay:
-    """Everyone waits for everyone, and plays the weather of the simulation."""
+    """Everyone waits for everyone, and plays the conditions of the simulation."""
 
     replay = True
     reports = True  # silence is reported, so that nobody waits in vain

@@ -9,7 +9,7 @@ from archipel.deploy.roster import Member, Roster, digest_of, roster_of
 from archipel.deploy.wire import Vocabulary
 from archipel.draws import key_of
 from archipel.node import Moment, row
-from archipel.simulate.stage import SERVER_KEYS
+from archipel.simulate.instance import SERVER_KEYS
 from archipel.turns import Plan, Tell
 
 
@@ -30,7 +30,7 @@ class Part:
     me: Any  # its own row, a copy
     plan: Plan  # without the tables of all nodes
     task: Any
-    weather: Any
+    conditions: Any
     seed: int
     rounds: int
     every: int
@@ -79,19 +79,19 @@ def by_number(other: Neighbour) -> int:
     return other.number
 
 
-def part_of(federation: Any, name: str, stage: Any = None) -> Part:
+def part_of(federation: Any, name: str, instance: Any = None) -> Part:
     """The part of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
 
-    Many nodes in one process may share a `stage`: each has its own row of it.
+    Many nodes in one process may share an `instance`: each has its own row of it.
     """
-    stage = federation.stage() if stage is None else stage
-    roster = roster_of(stage)
+    instance = federation.instance() if instance is None else instance
+    roster = roster_of(instance)
     member = roster.member(name)
-    vocabulary = Vocabulary(stage.plan.turns, stage.task.size, federation.rounds)
-    mine = row(stage.plan.tables[member.role], member.number)
+    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds)
+    mine = row(instance.plan.tables[member.role], member.number)
     incoming, outgoing = [], []
-    for turn in stage.plan.turns:
-        phases = stage.links[turn.sender, turn.receiver]
+    for turn in instance.plan.turns:
+        phases = instance.links[turn.sender, turn.receiver]
         names = roster.names
         incoming.append([heard_by(links, turn, member, names) for links in phases])
         outgoing.append([hearers_of(links, turn, member, names) for links in phases])
@@ -99,18 +99,18 @@ def part_of(federation: Any, name: str, stage: Any = None) -> Part:
         member,
         roster,
         type(mine)(*[array.copy() for array in mine]),
-        stage.plan._replace(tables={}),
-        stage.task,
-        stage.weather,
-        stage.seed,
+        instance.plan._replace(tables={}),
+        instance.task,
+        instance.conditions,
+        instance.seed,
         federation.rounds,
         federation.every,
-        stage.data_role,
+        instance.data_role,
         vocabulary,
         digest_of(federation, roster, vocabulary),
         incoming,
         outgoing,
-        stage.nothing,
+        instance.nothing,
     )
 
 

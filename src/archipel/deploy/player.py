@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """A word that the weather of a replay holds back."""
+    """A word that the conditions of a replay hold back."""
 
     due: int
     turn: int
@@ -170,11 +170,11 @@ class Player:
             return
         moment, self.present = self.part.moment(self.round, False), False
         self.data = None
-        if self.pace.replay and not works(self.part.weather, moment):
+        if self.pace.replay and not works(self.part.conditions, moment):
             return
         fresh, data = self.source.look(moment)
         self.data = data if fresh else None
-        self.present = bool(fresh) and (not self.pace.replay or bool(available(self.part.weather, moment)))
+        self.present = bool(fresh) and (not self.pace.replay or bool(available(self.part.conditions, moment)))
 
     def rounds_of_others(self) -> int:
         """The round that all peers that are there have reached at least; this node may have been away for long."""
@@ -312,11 +312,11 @@ class Player:
         self.updates += has_data
         if not (spoke and self.present):
             return None, 0
-        late = int(delay(self.part.weather, moment)) if has_data and self.pace.replay else 0
+        late = int(delay(self.part.conditions, moment)) if has_data and self.pace.replay else 0
         return self.part.vocabulary.write(i, word), late
 
     def send_due(self, i: int) -> None:
-        """What the weather held back until this round."""
+        """What the conditions held back until this round."""
         for word in [w for w in self.delayed if w.turn == i and w.due <= self.round]:
             self.delayed.remove(word)
             if word.due == self.round:

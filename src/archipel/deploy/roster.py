@@ -73,16 +73,16 @@ class Roster:
         return servers or [member.name for member in self.members]
 
 
-def roster_of(stage: Any) -> Roster:
-    """The members of a stage."""
-    members, graph = [], stage.graph
-    for role, table in sorted(stage.plan.tables.items(), reverse=True):  # servers before clients
-        given = graph.server_names if role == "server" else (graph.names or stage.task.names)
+def roster_of(instance: Any) -> Roster:
+    """The members of an instance."""
+    members, graph = [], instance.graph
+    for role, table in sorted(instance.plan.tables.items(), reverse=True):  # servers before clients
+        given = graph.server_names if role == "server" else (graph.names or instance.task.names)
         members += [Member(name, role, k) for k, name in enumerate(labels(role, len(table[0]), given))]
     names = {(member.role, member.number): member.name for member in members}
     edges = set()
-    for turn in stage.plan.turns:
-        for links in stage.links[turn.sender, turn.receiver]:
+    for turn in instance.plan.turns:
+        for links in instance.links[turn.sender, turn.receiver]:
             for k in range(len(links.starts) - 1):
                 for sender in links.senders[links.starts[k] : links.starts[k + 1]]:
                     edges.add((names[turn.sender, int(sender)], names[turn.receiver, k]))

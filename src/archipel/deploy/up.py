@@ -35,8 +35,8 @@ class Fleet:
 
     def __init__(self, description: Path, federation: Any, folder: Path, proxied: bool = False, **deploy: Any):
         self.description, self.federation, self.folder = description.resolve(), federation, folder.resolve()
-        self.stage = federation.stage()
-        self.roster: Roster = roster_of(self.stage)
+        self.instance = federation.instance()
+        self.roster: Roster = roster_of(self.instance)
         self.nodes = self.folder / "nodes"
         self.nodes.mkdir(parents=True, exist_ok=True)
         listeners = self.roster.leaders()
@@ -234,7 +234,7 @@ class Fleet:
         finally:
             self.close()
         spent = time.monotonic() - self.begun
-        result = assemble(self.federation, self.stage, self.roster, self.nodes, spent, interrupted)
+        result = assemble(self.federation, self.instance, self.roster, self.nodes, spent, interrupted)
         result.save(self.folder)
         (self.folder / "wire.json").write_text(json.dumps(result.wire, indent=1) + "\n", encoding="utf-8")
         return result

@@ -18,7 +18,7 @@ class Watch:
 
     def __init__(self, fleet: Any, chaos: Any = None):
         self.fleet, self.chaos = fleet, chaos
-        self.stage = fleet.federation.stage()
+        self.instance = fleet.federation.instance()
         self.scored = 0.0
         self.score: dict[str, float] = {}
 
@@ -32,9 +32,9 @@ class Watch:
         if not all(traces.values()):
             return
         mark = min(trace[-1]["round"] for trace in traces.values())
-        fill(self.stage, roster, rows_at(traces, mark))
-        models = self.fleet.federation.algorithm.models(self.stage.plan.tables)
-        scores = self.stage.task.score(models, mark)
+        fill(self.instance, roster, rows_at(traces, mark))
+        models = self.fleet.federation.algorithm.models(self.instance.plan.tables)
+        scores = self.instance.task.score(models, mark)
         self.score = {name: float(value) for name, value in scores.items() if not getattr(value, "ndim", 0)}
 
     def table(self, statuses: dict[str, dict[str, Any]]) -> Table:

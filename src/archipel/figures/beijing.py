@@ -13,7 +13,7 @@ import numpy as np
 from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.personal import OURS, Lab
+from archipel.figures.personal import OURS, ClusterExperiment
 from archipel.problems import beijing
 from archipel.problems.clustered import BeijingStations
 from archipel.topology import Peers
@@ -44,8 +44,8 @@ def figure_beijing(quick: bool, progress: Progress | None) -> Figure:
     begins = windows()[:: 4 if quick else 1]
     errors: dict[str, Any] = {}
     for label, algorithm in METHODS.items():
-        lab = Lab(1, progress)
-        errors[label] = np.array([month(lab, label, algorithm, begin) for begin in begins])
+        experiment = ClusterExperiment(1, progress)
+        errors[label] = np.array([month(experiment, label, algorithm, begin) for begin in begins])
     days = [begin / 24 for begin in begins]
     series = {label: (days, (10 * np.log10(each)).tolist()) for label, each in errors.items()}
     numbers = {label: interval(each) for label, each in errors.items()}
@@ -60,10 +60,10 @@ def figure_beijing(quick: bool, progress: Progress | None) -> Figure:
     return Figure("pgfl/beijing", title, series, claims, x, y, note, dashed=tuple(series)[3:], numbers=numbers)
 
 
-def month(lab: Lab, label: str, algorithm: Any, begin: int) -> float:
+def month(experiment: ClusterExperiment, label: str, algorithm: Any, begin: int) -> float:
     """The mean over stations of the test error at the end."""
     one = Federation(BeijingStations(start=begin), algorithm, GRAPH, rounds=ROUNDS, every=ROUNDS)
-    return float(lab.play(label, one, "mse").errors[0, -1])
+    return float(experiment.play(label, one, "mse").errors[0, -1])
 
 
 def interval(errors: Any) -> dict[str, float]:

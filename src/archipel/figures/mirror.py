@@ -56,16 +56,16 @@ def section_2_4(folder: Path) -> Digraph:
 
 def played(federation: Federation, seed: int) -> Run:
     """Play it round by round, in plain Python: three clients are few."""
-    stage = federation.stage(seed)
-    engine, table = PlainEngine(stage), stage.plan.tables["peer"]
+    instance = federation.instance(seed)
+    engine, table = PlainEngine(instance), instance.plan.tables["peer"]
     models = [table.model.copy()]
     for n in range(federation.rounds):
         engine.advance(n, n + 1)
         models.append(table.model.copy())
-    features, labels = stage.task.oracle.past(0, federation.rounds)  # type: ignore[union-attr]
-    losses = LogisticLosses(features, labels, stage.plan.measure.ridge)  # type: ignore[union-attr]
+    features, labels = instance.task.oracle.past(0, federation.rounds)  # type: ignore[union-attr]
+    losses = LogisticLosses(features, labels, instance.plan.measure.ridge)  # type: ignore[union-attr]
     total = losses.total(0, losses.rounds)
-    optimum = best(total, stage.plan.measure.region)  # type: ignore[union-attr]
+    optimum = best(total, instance.plan.measure.region)  # type: ignore[union-attr]
     lost = own_losses(losses, np.array(models[:-1])).sum()
     return Run(np.array(models), optimum, float(lost - total.value(optimum)))
 

@@ -13,8 +13,8 @@ from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress, Series
 from archipel.figures.learning import SAME, Runs, all_of, better, level
-from archipel.figures.personal import OURS, Lab, curves, end, start, worse
-from archipel.problems.clustered import Related, chapters
+from archipel.figures.personal import OURS, ClusterExperiment, curves, end, start, worse
+from archipel.problems.clustered import Related, segments
 from archipel.topology import Peers
 
 GRAPH = Peers(mean_degree=6.0, clusters=3)
@@ -31,9 +31,9 @@ POLICIES = {
 }
 
 
-def lab_of(quick: bool, progress: Progress | None) -> Lab:
+def experiment_of(quick: bool, progress: Progress | None) -> ClusterExperiment:
     """How much is simulated: the thesis averages ten experiments."""
-    return Lab(3 if quick else 10, progress)
+    return ClusterExperiment(3 if quick else 10, progress)
 
 
 def federation(algorithm: Any) -> Federation:
@@ -41,34 +41,36 @@ def federation(algorithm: Any) -> Federation:
     return Federation(PROBLEM, algorithm, GRAPH, rounds=ROUNDS, every=EVERY)
 
 
-def play(lab: Lab, algorithms: dict[str, Any]) -> dict[str, Runs]:
-    return {label: lab.play(label, federation(one)) for label, one in algorithms.items()}
+def play(experiment: ClusterExperiment, algorithms: dict[str, Any]) -> dict[str, Runs]:
+    return {label: experiment.play(label, federation(one)) for label, one in algorithms.items()}
 
 
-def note(lab: Lab) -> str:
+def note(experiment: ClusterExperiment) -> str:
     """What the thesis does not say, and we chose."""
     low, high = PROBLEM.variances
     return (
         f"Ours, as the thesis does not say: λ = {RIDGE:g}, the clients' noise of variance {low:g} to {high:g}, τ = "
-        f"{FIRST:g} at the start; {lab.seeds} seeds. Errors are (6.15) with both norms squared."
+        f"{FIRST:g} at the start; {experiment.seeds} seeds. Errors are (6.15) with both norms squared."
     )
 
 
-def shown(name: str, title: str, runs: dict[str, Runs], claims: list[Claim], lab: Lab, algorithms: Any) -> Figure:
+def shown(
+    name: str, title: str, runs: dict[str, Runs], claims: list[Claim], experiment: ClusterExperiment, algorithms: Any
+) -> Figure:
     """Learning curves, with real test errors in the numbers."""
-    figure = curves(f"npfl/{name}", title, list(runs.values()), [], claims, note(lab))
+    figure = curves(f"npfl/{name}", title, list(runs.values()), [], claims, note(experiment))
     for label, algorithm in algorithms.items():
-        test = lab.play(label, federation(algorithm), "mse")
+        test = experiment.play(label, federation(algorithm), "mse")
         figure.numbers[label]["test_mse_db"] = level(test, end)
     return figure
 
 
 def figure_61(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 6.1: learning curves of NFL and of NPFL for several fixed values of tau."""
-    lab = lab_of(quick, progress)
+    experiment = experiment_of(quick, progress)
     algorithms: dict[str, Any] = {"NFL": Nfl(**BASE)}
     algorithms |= {f"NPFL, τ = {tau:g}": Npfl(tau=tau, **BASE) for tau in TAUS}
-    runs = play(lab, algorithms)
+    runs = play(experiment, algorithms)
     nfl, none, little, *more = runs.values()
     claims = [
         worse("NFL, one model for all, does not achieve satisfactory accuracy.", nfl, little, SAME),
@@ -78,14 +80,14 @@ def figure_61(quick: bool, progress: Progress | None) -> Figure:
             [worse("", second, first) for first, second in zip((little, *more), more)],
         ),
     ]
-    return shown("6.1", "peers, fixed inter-cluster learning", runs, claims, lab, algorithms)
+    return shown("6.1", "peers, fixed inter-cluster learning", runs, claims, experiment, algorithms)
 
 
 def figure_62(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 6.2: learning curves of NPFL-RL and its batch form, with both policies."""
-    lab = lab_of(quick, progress)
+    experiment = experiment_of(quick, progress)
     algorithms: dict[str, Any] = {"NPFL, τ = 0.05": Npfl(tau=FIRST, **BASE), **POLICIES}
-    runs = play(lab, algorithms)
+    runs = play(experiment, algorithms)
     fixed, dpg, batch_dpg, sac, batch_sac = runs.values()
     learned = (dpg, batch_dpg, sac, batch_sac)
     claims = [
@@ -99,14 +101,14 @@ def figure_62(quick: bool, progress: Progress | None) -> Figure:
         ),
         better("SAC is more accurate than DPG.", sac, dpg, part=end),
         better("Batch reinforcement learning increases the accuracy of DPG.", batch_dpg, dpg, part=end),
-        smoother("Batch reinforcement learning attenuates the randomness of SAC.", lab),
+        smoother("Batch reinforcement learning attenuates the randomness of SAC.", experiment),
     ]
-    return shown("6.2", "peers that learn how much to borrow", runs, claims, lab, algorithms)
+    return shown("6.2", "peers that learn how much to borrow", runs, claims, experiment, algorithms)
 
 
-def smoother(claim: str, lab: Lab) -> Claim:
+def smoother(claim: str, experiment: ClusterExperiment) -> Claim:
     """tau moves less from measurement to measurement, relative to how far it goes."""
-    one, batch = (wander(lab, POLICIES[name]) for name in ("NPFL-RL (SAC)", "NPFL-BRL (SAC)"))
+    one, batch = (wander(experiment, POLICIES[name]) for name in ("NPFL-RL (SAC)", "NPFL-BRL (SAC)"))
     words = f"the path of a peer's τ is {one:.2f} times the way it goes, and {batch:.2f} times in batches"
     return Claim(claim, batch < one, words)
 
@@ -114,34 +116,34 @@ def smoother(claim: str, lab: Lab) -> Claim:
 # --- tau itself -------------------------------------------------------------------------------------------------
 
 
-def taus_of(lab: Lab, algorithm: Any) -> Any:
+def taus_of(experiment: ClusterExperiment, algorithm: Any) -> Any:
     """(seeds, peers, measurements): everyone's tau."""
-    measured = lab.measured("τ", federation(algorithm))
+    measured = experiment.measured("τ", federation(algorithm))
     return np.stack([measured[f"tau.node@{k}"].errors for k in range(PROBLEM.clients)], 1)
 
 
-def wander(lab: Lab, algorithm: Any) -> float:
+def wander(experiment: ClusterExperiment, algorithm: Any) -> float:
     """How long the path of tau is in how far it gets from where it began, a mean over peers and seeds."""
-    taus = taus_of(lab, algorithm)
+    taus = taus_of(experiment, algorithm)
     path, reach = np.abs(np.diff(taus)).sum(-1), np.ptp(taus, -1)
     return float(path.sum() / np.maximum(reach.sum(), 1e-12))
 
 
-def data_of(lab: Lab) -> Any:
+def data_of(experiment: ClusterExperiment) -> Any:
     """(seeds, peers): how many samples each peer learns from."""
-    scenes = [federation(POLICIES["NPFL-RL (SAC)"]).scene(1 + i) for i in range(lab.seeds)]
-    return np.stack([chapters(scene.task)[0][0].sizes // 2 for scene in scenes])
+    setups = [federation(POLICIES["NPFL-RL (SAC)"]).setup(1 + i) for i in range(experiment.seeds)]
+    return np.stack([segments(setup.task)[0][0].sizes // 2 for setup in setups])
 
 
 def figure_63(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 6.3: tau of three peers, with much, some and little data, over time."""
-    lab = lab_of(quick, progress)
-    sizes, third = data_of(lab), PROBLEM.clients // 3
+    experiment = experiment_of(quick, progress)
+    sizes, third = data_of(experiment), PROBLEM.clients // 3
     series: dict[str, Series] = {}
     rounds = np.arange(0.0, ROUNDS + 1, EVERY)
     order = np.argsort(sizes[0], kind="stable")
     chosen = {"much": order[-1], "some": order[PROBLEM.clients // 2], "little": order[0]}
-    taus = {name: taus_of(lab, POLICIES[f"NPFL-RL ({name})"]) for name in ("SAC", "DPG")}
+    taus = {name: taus_of(experiment, POLICIES[f"NPFL-RL ({name})"]) for name in ("SAC", "DPG")}
     for name, every in taus.items():
         for amount, k in chosen.items():
             series[f"{name}, {amount} data ({sizes[0, k]} samples)"] = (
@@ -154,9 +156,9 @@ def figure_63(quick: bool, progress: Progress | None) -> Figure:
     claims = [
         Claim(
             "DPG is smooth, SAC moves at random.",
-            wander(lab, POLICIES["NPFL-RL (DPG)"]) < wander(lab, POLICIES["NPFL-RL (SAC)"]),
-            f"the path of τ is {wander(lab, POLICIES['NPFL-RL (DPG)']):.2f} (DPG) and "
-            f"{wander(lab, POLICIES['NPFL-RL (SAC)']):.2f} times (SAC) the way it goes",
+            wander(experiment, POLICIES["NPFL-RL (DPG)"]) < wander(experiment, POLICIES["NPFL-RL (SAC)"]),
+            f"the path of τ is {wander(experiment, POLICIES['NPFL-RL (DPG)']):.2f} (DPG) and "
+            f"{wander(experiment, POLICIES['NPFL-RL (SAC)']):.2f} times (SAC) the way it goes",
         ),
         Claim(
             "DPG fails to adapt quickly.",
@@ -174,7 +176,7 @@ def figure_63(quick: bool, progress: Progress | None) -> Figure:
         ),
     ]
     title = "what three peers borrow (the claims: thirds of all peers, SAC)"
-    return Figure("npfl/6.3", title, series, claims, "iteration", "τ", note(lab))
+    return Figure("npfl/6.3", title, series, claims, "iteration", "τ", note(experiment))
 
 
 def up_then_down(claim: str, tau: Any) -> Claim:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from archipel.figures import Claim, Figure, Progress, pao_fed_settings
-from archipel.figures.lab import IDEAL, Lab
+from archipel.figures.harness import IDEAL, PaoFedExperiment
 from archipel.figures.learning import SAME, Runs, alike, all_of, beginning, better, level, reaches, saving
 from archipel.figures.pao_fed_methods import (
     BEST,
@@ -36,11 +36,11 @@ BITS = 32  # of a parameter
 
 def figure_2a(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 2(a): sharing the portion just received (0) or the next one (1), coordinated (C) or not (U)."""
-    lab = Lab(quick, progress)
+    experiment = PaoFedExperiment(quick, progress)
     methods = {"PAO-Fed-C0": C0, "PAO-Fed-U0": U0, "PAO-Fed-C1": C1, "PAO-Fed-U1": U1}
-    c0, u0, c1, u1 = (lab.play(name, method) for name, method in methods.items())
-    best = at_best(lab, methods)
-    calm = Lab(quick, progress, IDEAL)
+    c0, u0, c1, u1 = (experiment.play(name, method) for name, method in methods.items())
+    best = at_best(experiment, methods)
+    calm = PaoFedExperiment(quick, progress, IDEAL)
     calm_c, calm_u = (calm.play(f"{name}, ideal setting", methods[name]) for name in ("PAO-Fed-C1", "PAO-Fed-U1"))
     b0, v0, b1, v1 = best.values()
     claims = [
@@ -57,15 +57,15 @@ def figure_2a(quick: bool, progress: Progress | None) -> Figure:
         better(BEST + "uncoordinated partial-sharing is best in asynchronous settings.", v1, b1),
     ]
     shown = [c0, u0, c1, u1]
-    return curves("2a", "what is shared", lab, shown, [*best.values(), calm_c, calm_u], claims)
+    return curves("2a", "what is shared", experiment, shown, [*best.values(), calm_c, calm_u], claims)
 
 
 def figure_2b(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 2(b): PAO-Fed-U1 with 1, 4 and 32 of 200 parameters in a message."""
-    lab = Lab(quick, progress)
+    experiment = PaoFedExperiment(quick, progress)
     methods = {f"PAO-Fed-U1, m = {m}": replace(U1, portion=m) for m in (1, 4, 32)}
-    one, four, many = (lab.play(name, method) for name, method in methods.items())
-    best = at_best(lab, methods)
+    one, four, many = (experiment.play(name, method) for name, method in methods.items())
+    best = at_best(experiment, methods)
     b1, b4, b32 = best.values()
     claims = [
         all_of(
@@ -86,15 +86,15 @@ def figure_2b(quick: bool, progress: Progress | None) -> Figure:
             [better("", b1, b4), better("", b4, b32)],
         ),
     ]
-    return curves("2b", "communication savings", lab, [one, four, many], [*best.values()], claims)
+    return curves("2b", "communication savings", experiment, [one, four, many], [*best.values()], claims)
 
 
 def figure_2c(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 2(c): late updates weigh less (2) or as much as the others (1)."""
-    lab = Lab(quick, progress)
+    experiment = PaoFedExperiment(quick, progress)
     methods = {"PAO-Fed-C1": C1, "PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "PAO-Fed-U2": U2}
-    c1, u1, c2, u2 = (lab.play(name, method) for name, method in methods.items())
-    best = at_best(lab, methods)
+    c1, u1, c2, u2 = (experiment.play(name, method) for name, method in methods.items())
+    best = at_best(experiment, methods)
     b1, v1, b2, v2 = best.values()
     claims = [
         all_of(
@@ -110,16 +110,16 @@ def figure_2c(quick: bool, progress: Progress | None) -> Figure:
         ),
         alike(BEST + "PAO-Fed-C2 and PAO-Fed-U2 exhibit the same performance.", b2, v2),
     ]
-    return curves("2c", "the weight of late updates", lab, [c1, u1, c2, u2], [*best.values()], claims)
+    return curves("2c", "the weight of late updates", experiment, [c1, u1, c2, u2], [*best.values()], claims)
 
 
 def figure_3a(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 3(a): PAO-Fed-U1 and U2 against Online-FedSGD, Online-Fed and (thesis) PSO-Fed."""
-    lab = Lab(quick, progress)
-    u1, u2 = lab.play("PAO-Fed-U1", U1), lab.play("PAO-Fed-U2", U2)
+    experiment = PaoFedExperiment(quick, progress)
+    u1, u2 = experiment.play("PAO-Fed-U1", U1), experiment.play("PAO-Fed-U2", U2)
     others = {"Online-FedSGD": FEDSGD, "Online-Fed": FED, "PSO-Fed": PSO}
-    sgd, fed, pso = matched(lab, others, like=U1).values()
-    best = at_best(lab, {"PAO-Fed-U1": U1, "PAO-Fed-U2": U2, **others})
+    sgd, fed, pso = matched(experiment, others, like=U1).values()
+    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-U2": U2, **others})
     b1, b2, bsgd, bfed, bpso = best.values()
     claims = [
         all_of(
@@ -141,24 +141,25 @@ def figure_3a(quick: bool, progress: Progress | None) -> Figure:
             [better("", b1, bfed), better("", b1, bpso)],
         ),
     ]
-    return curves("3a", "PAO-Fed and existing methods", lab, [u1, u2, sgd, fed, pso], [*best.values()], claims)
+    return curves("3a", "PAO-Fed and existing methods", experiment, [u1, u2, sgd, fed, pso], [*best.values()], claims)
 
 
 def figure_3b(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 3(b): error at the end against communication load, PAO-Fed-U1, PAO-Fed-C2 and Online-Fed."""
-    lab = Lab(quick, progress)
+    experiment = PaoFedExperiment(quick, progress)
     families = {
-        "PAO-Fed-U1": [lab.play(f"PAO-Fed-U1, m = {m}", replace(U1, portion=m)) for m in LOADS],
-        "PAO-Fed-C2": [lab.play(f"PAO-Fed-C2, m = {m}", replace(C2, portion=m)) for m in LOADS],
-        "Online-Fed": [lab.play(f"Online-Fed, {m} of 200", lab.matched(asking(m), U1)) for m in LOADS],
+        "PAO-Fed-U1": [experiment.play(f"PAO-Fed-U1, m = {m}", replace(U1, portion=m)) for m in LOADS],
+        "PAO-Fed-C2": [experiment.play(f"PAO-Fed-C2, m = {m}", replace(C2, portion=m)) for m in LOADS],
+        "Online-Fed": [experiment.play(f"Online-Fed, {m} of 200", experiment.matched(asking(m), U1)) for m in LOADS],
         "Online-Fed, own best step": [
-            lab.play(f"Online-Fed, {m} of 200, own best step", lab.best(asking(m))) for m in LOADS
+            experiment.play(f"Online-Fed, {m} of 200, own best step", experiment.best(asking(m))) for m in LOADS
         ],
         "PAO-Fed-C2, own best step": [
-            lab.play(f"PAO-Fed-C2, m = {m}, own best step", lab.best(replace(C2, portion=m))) for m in LOADS
+            experiment.play(f"PAO-Fed-C2, m = {m}, own best step", experiment.best(replace(C2, portion=m)))
+            for m in LOADS
         ],
     }
-    whole = families["Online-Fed"][-1].parameters / lab.problem.features  # messages when everyone is asked
+    whole = families["Online-Fed"][-1].parameters / experiment.problem.features  # messages when everyone is asked
     loads = {name: [BITS * runs.parameters / whole for runs in family] for name, family in families.items()}
     at_128 = [loads[name][LOADS.index(4)] for name in ("PAO-Fed-U1", "PAO-Fed-C2", "Online-Fed")]
     claims = [
@@ -183,7 +184,7 @@ def figure_3b(quick: bool, progress: Progress | None) -> Figure:
         claims,
         "bits a client sends in a round in which it is available",
         "test error at the end (dB)",
-        note=note(lab),
+        note=note(experiment),
         logx=True,
         dashed=tuple(name for name in families if "own best" in name),
         numbers={runs.label: runs.numbers() for family in families.values() for runs in family},
@@ -208,14 +209,14 @@ def steady(claim: str, family: list[Runs]) -> Claim:
 
 def figure_3c(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 3(c): everyone always there and never late (0 % stragglers) against the usual setting (100 %)."""
-    lab, calm = Lab(quick, progress), Lab(quick, progress, IDEAL)
+    experiment, calm = PaoFedExperiment(quick, progress), PaoFedExperiment(quick, progress, IDEAL)
     pao = {"PAO-Fed-C2": C2, "PAO-Fed-U2": U2}
-    c, u = (lab.play(f"{name}, 100 %", method) for name, method in pao.items())
+    c, u = (experiment.play(f"{name}, 100 %", method) for name, method in pao.items())
     calm_c, calm_u = (calm.play(f"{name}, 0 %", method) for name, method in pao.items())
-    (sgd,) = matched(lab, {"Online-FedSGD, 100 %": FEDSGD}, like=C2).values()
+    (sgd,) = matched(experiment, {"Online-FedSGD, 100 %": FEDSGD}, like=C2).values()
     (calm_sgd,) = matched(calm, {"Online-FedSGD, 0 %": FEDSGD}, like=C2).values()
     every = {"PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD}
-    best = [renamed(runs, f"{runs.label}, 100 %") for runs in at_best(lab, every).values()]
+    best = [renamed(runs, f"{runs.label}, 100 %") for runs in at_best(experiment, every).values()]
     calm_best = [renamed(runs, f"{runs.label}, 0 %") for runs in at_best(calm, every).values()]
     claims = [
         alike(
@@ -232,7 +233,7 @@ def figure_3c(quick: bool, progress: Progress | None) -> Figure:
         reaches(BEST + "PAO-Fed-C2 on stragglers is almost similar to Online-FedSGD without.", best[0], calm_best[1]),
     ]
     shown = [c, u, sgd, calm_c, calm_u, calm_sgd]
-    return curves("3c", "the impact of stragglers", lab, shown, [*best, *calm_best], claims)
+    return curves("3c", "the impact of stragglers", experiment, shown, [*best, *calm_best], claims)
 
 
 FIGURES = {

@@ -8,7 +8,7 @@ from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
 from archipel.algorithms.pao_fed import PaoFed, PsoFed
 from archipel.algorithms.sign_sgd import SignSgd
 from archipel.figures import Claim, Figure
-from archipel.figures.lab import Lab
+from archipel.figures.harness import PaoFedExperiment
 from archipel.figures.learning import Runs
 
 BEST = "At each method's own best step (not in the article): "
@@ -23,15 +23,18 @@ STOCHASTIC_SIGN = SignSgd(bound=0.1)  # b is not given: ours
 LARGEST_SIGN_STEP = 0.1  # a sign knows no size, so no theorem bounds its step: far above the best one
 
 
-def matched(lab: Lab, methods: Mapping[str, Any], like: Any) -> dict[str, Runs]:
+def matched(experiment: PaoFedExperiment, methods: Mapping[str, Any], like: Any) -> dict[str, Runs]:
     """Methods at the steps at which they start as `like` does."""
-    return {name: lab.play(name, lab.matched(method, like, largest_of(method))) for name, method in methods.items()}
+    return {
+        name: experiment.play(name, experiment.matched(method, like, largest_of(method)))
+        for name, method in methods.items()
+    }
 
 
-def at_best(lab: Lab, methods: Mapping[str, Any]) -> dict[str, Runs]:
+def at_best(experiment: PaoFedExperiment, methods: Mapping[str, Any]) -> dict[str, Runs]:
     """Methods at their own best steps."""
     return {
-        name: lab.play(f"{name}, own best step", lab.best(method, largest_of(method)))
+        name: experiment.play(f"{name}, own best step", experiment.best(method, largest_of(method)))
         for name, method in methods.items()
     }
 
@@ -41,7 +44,9 @@ def largest_of(method: Any) -> float:
     return LARGEST_SIGN_STEP if isinstance(method, SignSgd) else 0.0
 
 
-def curves(name: str, title: str, lab: Lab, shown: list[Runs], beside: list[Runs], claims: list[Claim]) -> Figure:
+def curves(
+    name: str, title: str, experiment: PaoFedExperiment, shown: list[Runs], beside: list[Runs], claims: list[Claim]
+) -> Figure:
     """A figure of learning curves; `beside` is what the article does not show."""
     every = [*shown, *beside]
     return Figure(
@@ -51,20 +56,20 @@ def curves(name: str, title: str, lab: Lab, shown: list[Runs], beside: list[Runs
         claims,
         "round",
         "test error (dB)",
-        note=note(lab),
+        note=note(experiment),
         dashed=tuple(runs.label for runs in beside),
         numbers={runs.label: runs.numbers() for runs in every},
     )
 
 
-def note(lab: Lab) -> str:
+def note(experiment: PaoFedExperiment) -> str:
     """What was simulated, and what theory says of its steps."""
-    bounds, scale = lab.bounds, lab.scale
+    bounds, scale = experiment.bounds, experiment.scale
     return (
         f"{scale.seeds} seeds, {scale.rounds} rounds. Largest eigenvalue of R {bounds['largest_eigenvalue']:.3f}; step "
         f"bounds: theorem 1 (22) {bounds['mean']:.3f}, theorem 2 (34) {bounds['mean_square']:.3f}; steps up to "
-        f"{lab.largest:.3f} were tried. Differences: of the mean error over the last tenth of the rounds, first minus "
-        "second (negative: the first is better), +- the standard error over seeds."
+        f"{experiment.largest:.3f} were tried. Differences: of the mean error over the last tenth of the rounds, first "
+        "minus second (negative: the first is better), +- the standard error over seeds."
     )
 
 

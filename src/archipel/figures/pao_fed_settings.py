@@ -11,7 +11,7 @@ import numpy as np
 from archipel.environment import Delay, Environment
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.lab import AVAILABILITY, Lab, scale_of
+from archipel.figures.harness import AVAILABILITY, PaoFedExperiment, scale_of
 from archipel.figures.learning import HALF, SAME, Runs, alike, all_of, better, gap, reaches, saving, settled
 from archipel.figures.pao_fed_methods import (
     BEST,
@@ -56,11 +56,11 @@ def figure_4(quick: bool, progress: Progress | None) -> Figure:
 def salinity(columns: str, quick: bool, progress: Progress | None) -> Figure:
     """Figure 4 with some columns of the data."""
     rows = ROWS_A_ROUND * scale_of(quick).rounds
-    lab = Lab(quick, progress, problem=Calcofi(columns=columns, rows=rows))
-    u1, c2 = lab.play("PAO-Fed-U1", U1), lab.play("PAO-Fed-C2", C2)
+    experiment = PaoFedExperiment(quick, progress, problem=Calcofi(columns=columns, rows=rows))
+    u1, c2 = experiment.play("PAO-Fed-U1", U1), experiment.play("PAO-Fed-C2", C2)
     others = {"Online-FedSGD": FEDSGD, "Online-Fed": FED}
-    sgd, fed = matched(lab, others, like=U1).values()
-    best = at_best(lab, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, **others})
+    sgd, fed = matched(experiment, others, like=U1).values()
+    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, **others})
     b1, b2, bsgd, bfed = best.values()
     claims = [
         all_of(
@@ -79,23 +79,23 @@ def salinity(columns: str, quick: bool, progress: Progress | None) -> Figure:
             [better("", b2, b1), better("", b2, bsgd), better("", b2, bfed)],
         ),
     ]
-    return curves("4", "CalCOFI", lab, [u1, c2, sgd, fed], [*best.values()], claims)
+    return curves("4", "CalCOFI", experiment, [u1, c2, sgd, fed], [*best.values()], claims)
 
 
 def figure_5(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 5: ways to save communication: PAO-Fed-C2, PSO-Fed, Online-Fed, SignSGD and its stochastic form."""
-    lab = Lab(quick, progress)
-    c2 = lab.play("PAO-Fed-C2", C2)
+    experiment = PaoFedExperiment(quick, progress)
+    c2 = experiment.play("PAO-Fed-C2", C2)
     others = {
         "PSO-Fed": PSO,
         "Online-Fed": replace(FED, asked=0.5),
         "SignSGD": SIGN,
         "stochastic SignSGD": STOCHASTIC_SIGN,
     }
-    pso, fed, sign, drawn_sign = matched(lab, others, like=C2).values()
-    best = at_best(lab, {"PAO-Fed-C2": C2, **others})
+    pso, fed, sign, drawn_sign = matched(experiment, others, like=C2).values()
+    best = at_best(experiment, {"PAO-Fed-C2": C2, **others})
     b2, bpso, bfed, bsign, bdrawn = best.values()
-    whole = renamed(lab.play("Online-FedSGD", lab.matched(FEDSGD, C2)), "the whole model both ways")
+    whole = renamed(experiment.play("Online-FedSGD", experiment.matched(FEDSGD, C2)), "the whole model both ways")
     claims = [
         saving("V-E: PSO-Fed reduces the overall communication load by 98 %.", pso, whole, 0.98),
         saving("V-E: PAO-Fed-C2 reduces it by 98 %.", c2, whole, 0.98),
@@ -115,20 +115,20 @@ def figure_5(quick: bool, progress: Progress | None) -> Figure:
         better(BEST + "stochastic SignSGD does not achieve the same accuracy as PAO-Fed-C2.", b2, bdrawn),
     ]
     shown = [c2, pso, fed, sign, drawn_sign]
-    return curves("5", "ways to save communication", lab, shown, [*best.values()], claims)
+    return curves("5", "ways to save communication", experiment, shown, [*best.values()], claims)
 
 
 def figure_6a(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 6(a): the server sends its whole model; clients take all of it, half, or their portion only."""
-    lab = Lab(quick, progress)
-    usual_u, usual_c = lab.play("PAO-Fed-U1, usual", U1), lab.play("PAO-Fed-C2, usual", C2)
+    experiment = PaoFedExperiment(quick, progress)
+    usual_u, usual_c = experiment.play("PAO-Fed-U1, usual", U1), experiment.play("PAO-Fed-C2, usual", C2)
     full = {"PAO-Fed-U1": replace(U1, download="full"), "PAO-Fed-C2": replace(C2, download="full")}
-    u, c = (lab.play(name, method) for name, method in full.items())
-    sgd, fed = matched(lab, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1).values()
-    size, portion = lab.problem.features, C2.portion
-    half = lab.play("PAO-Fed-C2, half ignored", replace(full["PAO-Fed-C2"], ignore=size // 2))
-    own = lab.play("PAO-Fed-C2, all but its portion ignored", replace(full["PAO-Fed-C2"], ignore=size - portion))
-    best = at_best(lab, {**full, "Online-FedSGD": FEDSGD})
+    u, c = (experiment.play(name, method) for name, method in full.items())
+    sgd, fed = matched(experiment, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1).values()
+    size, portion = experiment.problem.features, C2.portion
+    half = experiment.play("PAO-Fed-C2, half ignored", replace(full["PAO-Fed-C2"], ignore=size // 2))
+    own = experiment.play("PAO-Fed-C2, all but its portion ignored", replace(full["PAO-Fed-C2"], ignore=size - portion))
+    best = at_best(experiment, {**full, "Online-FedSGD": FEDSGD})
     bu, bc, bsgd = best.values()
     claims = [
         all_of(
@@ -147,17 +147,17 @@ def figure_6a(quick: bool, progress: Progress | None) -> Figure:
         ),
     ]
     shown, beside = [u, c, sgd, fed], [usual_u, usual_c, half, own, *best.values()]
-    return curves("6a", "the server sends its whole model", lab, shown, beside, claims)
+    return curves("6a", "the server sends its whole model", experiment, shown, beside, claims)
 
 
 def figure_6b(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 6(b): most updates are late, none by more than five rounds; C2's step near theorem 2's maximum."""
-    lab = Lab(quick, progress, COMMON_DELAYS)
-    u1 = lab.play("PAO-Fed-U1", U1)
-    c2 = lab.play("PAO-Fed-C2", replace(C2, step=lab.largest))
-    sgd, fed = matched(lab, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1).values()
-    plain = lab.play("PAO-Fed-C2, step 0.4", C2)
-    best = at_best(lab, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
+    experiment = PaoFedExperiment(quick, progress, COMMON_DELAYS)
+    u1 = experiment.play("PAO-Fed-U1", U1)
+    c2 = experiment.play("PAO-Fed-C2", replace(C2, step=experiment.largest))
+    sgd, fed = matched(experiment, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1).values()
+    plain = experiment.play("PAO-Fed-C2, step 0.4", C2)
+    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
     b1, b2, bsgd = best.values()
     claims = [
         better("V-F: the limited maximum delay allows Online-FedSGD to outperform PAO-Fed-U1.", sgd, u1),
@@ -170,16 +170,16 @@ def figure_6b(quick: bool, progress: Progress | None) -> Figure:
         better(BEST + "Online-FedSGD outperforms PAO-Fed-U1.", bsgd, b1),
         better(BEST + "PAO-Fed-C2 significantly outperforms Online-FedSGD.", b2, bsgd, SAME),
     ]
-    return curves("6b", "common delays", lab, [u1, c2, sgd, fed], [plain, *best.values()], claims)
+    return curves("6b", "common delays", experiment, [u1, c2, sgd, fed], [plain, *best.values()], claims)
 
 
 def figure_6c(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed 6(c): clients are there ten times less often, and updates late by up to sixty rounds."""
-    lab, usual = Lab(quick, progress, MORE_STRAGGLERS), Lab(quick, progress)
-    u1, c2 = lab.play("PAO-Fed-U1", U1), lab.play("PAO-Fed-C2", C2)
+    experiment, usual = PaoFedExperiment(quick, progress, MORE_STRAGGLERS), PaoFedExperiment(quick, progress)
+    u1, c2 = experiment.play("PAO-Fed-U1", U1), experiment.play("PAO-Fed-C2", C2)
     others = {"Online-FedSGD": FEDSGD, "Online-Fed": FED}
-    sgd, fed = matched(lab, others, like=U1).values()
-    best = at_best(lab, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
+    sgd, fed = matched(experiment, others, like=U1).values()
+    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
     b1, b2, bsgd = best.values()
     claims = [
         wider(
@@ -192,7 +192,7 @@ def figure_6c(quick: bool, progress: Progress | None) -> Figure:
         better(BEST + "PAO-Fed-C2 outperforms PAO-Fed-U1.", b2, b1),
         better(BEST + "PAO-Fed-C2 achieves significantly better accuracy than Online-FedSGD.", b2, bsgd, SAME),
     ]
-    return curves("6c", "increased straggler behaviour", lab, [u1, c2, sgd, fed], [*best.values()], claims)
+    return curves("6c", "increased straggler behaviour", experiment, [u1, c2, sgd, fed], [*best.values()], claims)
 
 
 def wider(claim: str, here: tuple[Runs, Runs], usual: tuple[Runs, Runs]) -> Claim:
@@ -209,18 +209,22 @@ def wider(claim: str, here: tuple[Runs, Runs], usual: tuple[Runs, Runs]) -> Clai
 def figure_change(quick: bool, progress: Progress | None) -> Figure:
     """PAO-Fed III-D, not drawn there: the function changes in mid-run, for coordinated and uncoordinated sharing."""
     moment = scale_of(quick).rounds // 2
-    lab = Lab(quick, progress, problem=Synthetic(change=moment), every=10)
+    experiment = PaoFedExperiment(quick, progress, problem=Synthetic(change=moment), every=10)
     methods = {"PAO-Fed-C1": C1, "PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "PAO-Fed-U2": U2}
-    c1, u1, c2, u2 = (lab.play(name, method) for name, method in methods.items())
-    (sgd,) = matched(lab, {"Online-FedSGD": FEDSGD}, like=U1).values()
-    cycle = lab.problem.features // C2.portion
+    c1, u1, c2, u2 = (experiment.play(name, method) for name, method in methods.items())
+    (sgd,) = matched(experiment, {"Online-FedSGD": FEDSGD}, like=U1).values()
+    cycle = experiment.problem.features // C2.portion
 
     def after(rounds: int) -> Any:
         return lambda runs: runs.errors[:, (runs.rounds > moment) & (runs.rounds <= moment + rounds)].mean(1)
 
     claims = [
-        uniform("III-D: with uncoordinated sharing the server's model steers uniformly (1).", lab, (U1, C1), moment),
-        uniform("III-D: with uncoordinated sharing the server's model steers uniformly (2).", lab, (U2, C2), moment),
+        uniform(
+            "III-D: with uncoordinated sharing the server's model steers uniformly (1).", experiment, (U1, C1), moment
+        ),
+        uniform(
+            "III-D: with uncoordinated sharing the server's model steers uniformly (2).", experiment, (U2, C2), moment
+        ),
     ]
     for rounds, words in ((cycle, "the first cycle of portions"), (4 * cycle, "the first four cycles")):
         text = f"III-D: uncoordinated sharing is ideal when the model changes: less error in {words} after it"
@@ -228,12 +232,12 @@ def figure_change(quick: bool, progress: Progress | None) -> Figure:
         claims.append(better(f"{text} (U2, C2).", u2, c2, part=after(rounds)))
     claims.append(better("The same at the end of the run (U1, C1).", u1, c1))
     claims.append(better("The same at the end of the run (U2, C2).", u2, c2))
-    return curves("change", "the function changes in mid-run", lab, [c1, u1, c2, u2], [sgd], claims)
+    return curves("change", "the function changes in mid-run", experiment, [c1, u1, c2, u2], [sgd], claims)
 
 
-def uniform(claim: str, lab: Lab, pair: tuple[Any, Any], moment: int) -> Claim:
+def uniform(claim: str, experiment: PaoFedExperiment, pair: tuple[Any, Any], moment: int) -> Claim:
     """Half a cycle after the change, the uncoordinated model has moved in all portions, the coordinated in half."""
-    spread, together = (portions_moved(lab, method, moment) for method in pair)
+    spread, together = (portions_moved(experiment, method, moment) for method in pair)
     measured = (
         f"half a cycle after the change, {spread:.0%} of the portions have moved by half of the mean move or more; "
         f"coordinated: {together:.0%}"
@@ -241,11 +245,16 @@ def uniform(claim: str, lab: Lab, pair: tuple[Any, Any], moment: int) -> Claim:
     return Claim(claim, spread > together, measured)
 
 
-def portions_moved(lab: Lab, method: Any, moment: int) -> float:
+def portions_moved(experiment: PaoFedExperiment, method: Any, moment: int) -> float:
     """The share of a model's portions that move, in half a cycle after the change, by at least half the mean move."""
-    half = lab.problem.features // method.portion // 2
-    plays = [Federation(lab.problem, method, environment=lab.environment, rounds=n) for n in (moment, moment + half)]
-    before, later = (play.run(lab.scale.tries, lab.reporter("steering"), lab.bounds).models for play in plays)
+    half = experiment.problem.features // method.portion // 2
+    plays = [
+        Federation(experiment.problem, method, environment=experiment.environment, rounds=n)
+        for n in (moment, moment + half)
+    ]
+    before, later = (
+        play.run(experiment.scale.tries, experiment.reporter("steering"), experiment.bounds).models for play in plays
+    )
     moves = np.array([end["server"] - start["server"] for start, end in zip(before, later)])
     sizes = np.sqrt((moves.reshape(len(moves), -1, method.portion) ** 2).sum(2))
     return float((sizes >= 0.5 * sizes.mean(1, keepdims=True)).mean())

@@ -21,7 +21,7 @@ PAID: dict[tuple[str, int], float] = {}  # the zCDP that the ledger finds, of th
 
 
 @dataclass(frozen=True)
-class Lab:
+class ClusterExperiment:
     """Plays federations, each once."""
 
     seeds: int

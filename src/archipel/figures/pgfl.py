@@ -17,8 +17,8 @@ from archipel.figures import Claim, Figure, Progress
 from archipel.figures import beijing as stations
 from archipel.figures import pgfl_pictures as pictures
 from archipel.figures.learning import SAME, Runs, alike, all_of, better, level
-from archipel.figures.personal import OURS, Lab, curves, dynamic, end, points, rises, start, worse
-from archipel.problems.clustered import Related, chapters
+from archipel.figures.personal import OURS, ClusterExperiment, curves, dynamic, end, points, rises, start, worse
+from archipel.problems.clustered import Related, segments
 from archipel.topology import Servers
 
 GRAPH = Servers(servers=10, mean_degree=3.0, clusters=3)
@@ -38,14 +38,14 @@ PUBLISHED = Pgfl(form="published", penalty=PENALTY, regularisation=RIDGE, force=
 EXACT = replace(PUBLISHED, form="exact")
 
 
-def lab_of(quick: bool, progress: Progress | None) -> Lab:
+def experiment_of(quick: bool, progress: Progress | None) -> ClusterExperiment:
     """How much is simulated."""
-    return Lab(FEW_SEEDS if quick else 20, progress)
+    return ClusterExperiment(FEW_SEEDS if quick else 20, progress)
 
 
-def forms(lab: Lab) -> dict[str, Pgfl]:
+def forms(experiment: ClusterExperiment) -> dict[str, Pgfl]:
     """What is varied: the published form, and the exact one beside it if there is time."""
-    return {"PGFL": PUBLISHED} | ({"PGFL, exact form": EXACT} if lab.seeds > FEW_SEEDS else {})
+    return {"PGFL": PUBLISHED} | ({"PGFL, exact form": EXACT} if experiment.seeds > FEW_SEEDS else {})
 
 
 def federation(algorithm: Any, problem: Related = CLOSE, privacy: Any = None, rounds: int = ROUNDS) -> Federation:
@@ -58,7 +58,7 @@ def private(rounds: int = ROUNDS, phi: float = PHI, zeta: float = ZETA) -> Any:
     return dynamic(phi, zeta, rounds, BOUND)
 
 
-def methods(lab: Lab, some: int, privacy: Any) -> dict[str, Runs]:
+def methods(experiment: ClusterExperiment, some: int, privacy: Any) -> dict[str, Runs]:
     """The four curves of figures 1 to 3, and the exact form's."""
     played = {
         "PGFL, τ = 0.4": replace(PUBLISHED, tau=TAU, some=some),
@@ -66,23 +66,25 @@ def methods(lab: Lab, some: int, privacy: Any) -> dict[str, Runs]:
         "GFL": Gfl(**vars(replace(PUBLISHED, some=some))),
         "ClusterFL, τ = 0.4": ClusterFl(**vars(replace(PUBLISHED, tau=TAU, some=some))),
     }
-    if lab.seeds > FEW_SEEDS:
+    if experiment.seeds > FEW_SEEDS:
         played["PGFL, τ = 0.4, exact form"] = replace(EXACT, tau=TAU, some=some)
         played["PGFL, τ = 0, exact form"] = replace(EXACT, some=some)
-    return {label: lab.play(label, federation(one, privacy=privacy)) for label, one in played.items()}
+    return {label: experiment.play(label, federation(one, privacy=privacy)) for label, one in played.items()}
 
 
-def drawn(name: str, title: str, found: dict[str, Runs], claims: list[Claim], lab: Lab, more: str = "") -> Figure:
+def drawn(
+    name: str, title: str, found: dict[str, Runs], claims: list[Claim], experiment: ClusterExperiment, more: str = ""
+) -> Figure:
     """The article's four curves, and ours."""
     runs = list(found.values())
-    return curves(f"pgfl/{name}", title, runs[:4], runs[4:], claims, note(lab) + more)
+    return curves(f"pgfl/{name}", title, runs[:4], runs[4:], claims, note(experiment) + more)
 
 
-def note(lab: Lab) -> str:
+def note(experiment: ClusterExperiment) -> str:
     """What the article does not say, and we chose."""
     return (
         f"Ours, as the article does not say: ρ = {PENALTY:g}, λ = {RIDGE:g}, observation noise of variance "
-        f"{CLOSE.noise:g}; {lab.seeds} seeds. Dashed: not in the article."
+        f"{CLOSE.noise:g}; {experiment.seeds} seeds. Dashed: not in the article."
     )
 
 
@@ -91,33 +93,33 @@ def note(lab: Lab) -> str:
 
 def figure_1(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 1: learning curves of PGFL, GFL and ClusterFL, everyone taking part, no privacy."""
-    lab = lab_of(quick, progress)
-    found = methods(lab, 0, None)
+    experiment = experiment_of(quick, progress)
+    found = methods(experiment, 0, None)
     borrowing, alone, gfl, cluster_fl, *exact = found.values()
     claims = [
         better("PGFL is superior to GFL.", borrowing, gfl, part=end),
         better("Inter-cluster learning improves convergence speed.", borrowing, alone, part=start(START)),
         better("Inter-cluster learning improves steady-state accuracy.", borrowing, alone, part=end),
         worse("ClusterFL is notably poor in this setting.", cluster_fl, borrowing, SAME),
-        less_noise(lab),
-        optimum(lab),
+        less_noise(experiment),
+        optimum(experiment),
     ]
     nearer = OURS + "the exact form ends nearer to the truth than the published one."
     claims += [better(nearer, each, borrowing, part=end) for each in exact[:1]]
-    return drawn("1", "regression, no scheduling, no privacy", found, claims, lab)
+    return drawn("1", "regression, no scheduling, no privacy", found, claims, experiment)
 
 
-def less_noise(lab: Lab) -> Claim:
+def less_noise(experiment: ClusterExperiment) -> Claim:
     """Borrowing helps whose data are poor: with less observation noise the same tau may cost."""
     one, other = (replace(PUBLISHED, tau=tau) for tau in (TAU, 0.0))
-    borrowing, alone = (lab.play(f"τ = {each.tau:g}", federation(each, QUIET)) for each in (one, other))
+    borrowing, alone = (experiment.play(f"τ = {each.tau:g}", federation(each, QUIET)) for each in (one, other))
     claim = OURS + f"inter-cluster learning still improves it with observation noise of variance {QUIET.noise:g}."
     return better(claim, borrowing, alone, part=end)
 
 
-def optimum(lab: Lab) -> Claim:
+def optimum(experiment: ClusterExperiment) -> Claim:
     """Theorem 1: without inter-cluster learning the algorithm converges to the optimum."""
-    far = [lab.play(one.form, federation(one), "deviation") for one in forms(lab).values()]
+    far = [experiment.play(one.form, federation(one), "deviation") for one in forms(experiment).values()]
     words = "; ".join(f"{runs.label} form {level(runs, end):.1f} dB" for runs in far)
     text = f"distance to the centralised solution after {ROUNDS} rounds, τ = 0: {words}"
     return Claim("Theorem 1: with τ = 0 the algorithm, as published, converges to the optimum.", reached(far), text)
@@ -131,8 +133,8 @@ def reached(far: list[Runs]) -> bool:
 
 def figure_2(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 2: learning curves with three of fifteen clients asked in each round, no privacy."""
-    lab = lab_of(quick, progress)
-    whole, found = methods(lab, 0, None), methods(lab, SOME, None)
+    experiment = experiment_of(quick, progress)
+    whole, found = methods(experiment, 0, None), methods(experiment, SOME, None)
     names = list(found)
     everyone = {label: replace(runs, label=f"{label}, everyone") for label, runs in whole.items()}
     slower = [worse("", found[n], everyone[n], part=part) for n in names[:2] for part in (start(START), end)]
@@ -141,13 +143,13 @@ def figure_2(quick: bool, progress: Progress | None) -> Figure:
         better("GFL performs better with client scheduling.", found[names[2]], everyone[names[2]], part=end),
         better("PGFL is superior to GFL.", found[names[0]], found[names[2]], part=end),
     ]
-    return drawn("2", "regression, 3 of 15 clients a round, no privacy", found, claims, lab)
+    return drawn("2", "regression, 3 of 15 clients a round, no privacy", found, claims, experiment)
 
 
 def figure_3(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 3: learning curves with client scheduling and dynamic zCDP."""
-    lab = lab_of(quick, progress)
-    open_, found = methods(lab, SOME, None), methods(lab, SOME, private())
+    experiment = experiment_of(quick, progress)
+    open_, found = methods(experiment, SOME, None), methods(experiment, SOME, private())
     first = list(found)[:4]
     plain = {label: replace(runs, label=f"{label}, no noise") for label, runs in open_.items()}
     claims = [
@@ -159,17 +161,17 @@ def figure_3(quick: bool, progress: Progress | None) -> Figure:
             "The NMSD after 300 iterations is nearly identical to the one without noise.",
             [alike("", found[n], plain[n], part=end) for n in first],
         ),
-        total_paid(lab),
-        gradients(lab),
+        total_paid(experiment),
+        gradients(experiment),
     ]
     text = f" φ_0 = {PHI:g}, ζ = {ZETA:g}, gradients assumed no longer than {BOUND:g} (ours)."
-    return drawn("3", "regression, 3 of 15 clients a round, dynamic zCDP", found, claims, lab, text)
+    return drawn("3", "regression, 3 of 15 clients a round, dynamic zCDP", found, claims, experiment, text)
 
 
-def total_paid(lab: Lab) -> Claim:
+def total_paid(experiment: ClusterExperiment) -> Claim:
     """phi_final as printed, and as the ledger has it."""
     algorithm = replace(PUBLISHED, tau=TAU, some=SOME)
-    spent = lab.paid(federation(algorithm, privacy=private()))
+    spent = experiment.paid(federation(algorithm, privacy=private()))
     whole = PHI * sum(ZETA**-n for n in range(ROUNDS))
     printed = PHI * sum(ZETA**n for n in range(ROUNDS))
     words = (
@@ -179,10 +181,10 @@ def total_paid(lab: Lab) -> Claim:
     return Claim("All algorithms satisfy φ_final-zCDP with φ_final = 0.095.", spent <= 0.095, words)
 
 
-def gradients(lab: Lab) -> Claim:
+def gradients(experiment: ClusterExperiment) -> Claim:
     """Assumption 3, at the truth and at zero, where a run starts."""
-    scene = federation(PUBLISHED).scene()
-    (shards,), _ = chapters(scene.task)
+    setup = federation(PUBLISHED).setup()
+    (shards,), _ = segments(setup.task)
     lengths = [2 * float(np.max(np.abs(y) * np.linalg.norm(x, axis=1))) for x, y in shards]
     words = f"at the start of a run the longest gradient of a sample is {max(lengths):.0f}, of the median client's "
     words += f"samples {np.median(lengths):.0f}; the ledger says `assumed`"
@@ -193,16 +195,16 @@ def gradients(lab: Lab) -> Claim:
 
 def figure_5(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 5: fixed and decaying tau where clusters are less alike, with scheduling and privacy."""
-    lab = lab_of(quick, progress)
+    experiment = experiment_of(quick, progress)
     base = replace(PUBLISHED, some=SOME)
     played = {
         "PGFL, τ = 0": base,
         "PGFL, τ = 0.4": replace(base, tau=TAU),
         "PGFL, τ = 0.4 × 0.98^n": replace(base, tau=TAU, decay=0.98),
     }
-    if lab.seeds > FEW_SEEDS:
+    if experiment.seeds > FEW_SEEDS:
         played["PGFL, τ = 0.4 × 0.98^n, exact form"] = replace(EXACT, some=SOME, tau=TAU, decay=0.98)
-    found = {label: lab.play(label, federation(one, APART, private())) for label, one in played.items()}
+    found = {label: experiment.play(label, federation(one, APART, private())) for label, one in played.items()}
     none, fixed, fading, *exact = found.values()
     claims = [
         worse("With clusters less alike, τ = 0.4 degrades the steady state.", fixed, none),
@@ -211,7 +213,7 @@ def figure_5(quick: bool, progress: Progress | None) -> Figure:
         alike("τ = 0.4 × 0.98^n ends nearly as τ = 0 does.", fading, none, part=end),
     ]
     title = "clusters less alike, γ ~ U(-0.5, 0.5), 3 of 15 clients a round, dynamic zCDP"
-    return curves("pgfl/5", title, [none, fixed, fading], exact, claims, note(lab))
+    return curves("pgfl/5", title, [none, fixed, fading], exact, claims, note(experiment))
 
 
 # --- over a parameter -------------------------------------------------------------------------------------------
@@ -219,13 +221,13 @@ def figure_5(quick: bool, progress: Progress | None) -> Figure:
 
 def figure_4(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 4: NMSD after 200 iterations against a fixed tau, with scheduling and privacy."""
-    lab, taus = lab_of(quick, progress), FEW_TAUS if quick else TAUS
+    experiment, taus = experiment_of(quick, progress), FEW_TAUS if quick else TAUS
 
     def at(tau: float, base: Pgfl) -> Runs:
         one = federation(replace(base, some=SOME, tau=tau), privacy=private(SHORT), rounds=SHORT)
-        return lab.play(f"τ = {tau:g}", one)
+        return experiment.play(f"τ = {tau:g}", one)
 
-    runs = {label: [at(tau, base) for tau in taus] for label, base in forms(lab).items()}
+    runs = {label: [at(tau, base) for tau in taus] for label, base in forms(experiment).items()}
     published = runs["PGFL"]
     inside = [runs for tau, runs in zip(taus, published) if 0.1 < tau < 0.5]
     best = min(published, key=lambda runs: level(runs, end))
@@ -237,40 +239,40 @@ def figure_4(quick: bool, progress: Progress | None) -> Figure:
         worse("Too large a τ degrades performance.", published[-1], best),
     ]
     series = {label: points(taus, row) for label, row in runs.items()}
-    return over("4", "inter-cluster learning parameter", series, claims, "τ", lab)
+    return over("4", "inter-cluster learning parameter", series, claims, "τ", experiment)
 
 
 def figure_6(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 6: NMSD after 200 iterations against the initial privacy parameter phi_0."""
-    lab, phis = lab_of(quick, progress), FEW_PHIS if quick else PHIS
-    runs = trade_off(lab, [private(SHORT, phi=phi) for phi in phis])
+    experiment, phis = experiment_of(quick, progress), FEW_PHIS if quick else PHIS
+    runs = trade_off(experiment, [private(SHORT, phi=phi) for phi in phis])
     claims = [rises("The smaller φ_0, the higher the NMSD.", phis, runs["PGFL"], -1)]
     series = {label: points(phis, row) for label, row in runs.items()}
-    return replace(over("6", "privacy and accuracy", series, claims, "φ_0", lab), logx=True)
+    return replace(over("6", "privacy and accuracy", series, claims, "φ_0", experiment), logx=True)
 
 
 def figure_7(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 7: NMSD after 200 iterations against the decay zeta of the noise."""
-    lab, zetas = lab_of(quick, progress), FEW_ZETAS if quick else ZETAS
-    runs = trade_off(lab, [private(SHORT, zeta=zeta) for zeta in zetas])
+    experiment, zetas = experiment_of(quick, progress), FEW_ZETAS if quick else ZETAS
+    runs = trade_off(experiment, [private(SHORT, zeta=zeta) for zeta in zetas])
     claims = [rises("The lower ζ, the lower the NMSD.", zetas, runs["PGFL"], 1)]
     series = {label: points(zetas, row) for label, row in runs.items()}
-    return over("7", "privacy and accuracy", series, claims, "ζ", lab)
+    return over("7", "privacy and accuracy", series, claims, "ζ", experiment)
 
 
-def trade_off(lab: Lab, policies: list[Any]) -> dict[str, list[Runs]]:
+def trade_off(experiment: ClusterExperiment, policies: list[Any]) -> dict[str, list[Runs]]:
     """Both forms under several privacy tables."""
     played: dict[str, list[Runs]] = {}
-    for label, base in forms(lab).items():
+    for label, base in forms(experiment).items():
         one = replace(base, some=SOME, tau=TAU)
-        played[label] = [lab.play(label, federation(one, privacy=p, rounds=SHORT)) for p in policies]
+        played[label] = [experiment.play(label, federation(one, privacy=p, rounds=SHORT)) for p in policies]
     return played
 
 
-def over(name: str, title: str, series: Any, claims: list[Claim], xlabel: str, lab: Lab) -> Figure:
+def over(name: str, title: str, series: Any, claims: list[Claim], xlabel: str, experiment: ClusterExperiment) -> Figure:
     """Errors at the end over what was varied; the article shows the first series."""
     y = f"NMSD after {SHORT} iterations (dB)"
-    return Figure(f"pgfl/{name}", title, series, claims, xlabel, y, note(lab), dashed=tuple(series)[1:])
+    return Figure(f"pgfl/{name}", title, series, claims, xlabel, y, note(experiment), dashed=tuple(series)[1:])
 
 
 FIGURES = {

@@ -12,7 +12,7 @@ from archipel.errors import Missing
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures.learning import Runs
-from archipel.figures.personal import Lab, accuracies, dynamic, end, lead, more_accurate, start
+from archipel.figures.personal import ClusterExperiment, accuracies, dynamic, end, lead, more_accurate, start
 from archipel.problems.clustered import Pictures
 from archipel.problems.datasets import find
 from archipel.topology import Servers
@@ -31,9 +31,9 @@ ALIKE = (((4,), (9,)), ((7,), (9,)), ((8,), (9,)))
 DIFFERENT = (((3,), (8,)), ((4,), (6,)), ((7,), (9,)))
 
 
-def lab_of(quick: bool, progress: Progress | None) -> Lab:
+def experiment_of(quick: bool, progress: Progress | None) -> ClusterExperiment:
     """How much is simulated."""
-    return Lab(3 if quick else 10, progress)
+    return ClusterExperiment(3 if quick else 10, progress)
 
 
 def federation(problem: Pictures, algorithm: Any, phi: float = PHI) -> Federation:
@@ -42,9 +42,9 @@ def federation(problem: Pictures, algorithm: Any, phi: float = PHI) -> Federatio
     return Federation(problem, algorithm, GRAPH, privacy=privacy, rounds=ROUNDS, every=5)
 
 
-def played(lab: Lab, problem: Pictures, taus: dict[str, Pgfl]) -> list[Runs]:
+def played(experiment: ClusterExperiment, problem: Pictures, taus: dict[str, Pgfl]) -> list[Runs]:
     """The test accuracy of what clients are told, for each setting."""
-    return [lab.play(label, federation(problem, one), "accuracy.server") for label, one in taus.items()]
+    return [experiment.play(label, federation(problem, one), "accuracy.server") for label, one in taus.items()]
 
 
 def two(base: Pgfl = PUBLISHED) -> dict[str, Pgfl]:
@@ -57,12 +57,12 @@ def both_forms() -> dict[str, Pgfl]:
     return {f"{label}, exact form": one for label, one in two(replace(PUBLISHED, form="exact")).items()}
 
 
-def note(lab: Lab, problem: Pictures) -> str:
+def note(experiment: ClusterExperiment, problem: Pictures) -> str:
     """What the article does not say, and we chose."""
     return (
         f"Ours, as the article does not say: ρ = {PENALTY:g}, λ = {RIDGE:g}, φ_0 = {PHI:g}, ζ = {ZETA:g}, gradients "
         f"assumed no longer than {BOUND:g}, pictures of {28 // problem.shrink} x {28 // problem.shrink} points; "
-        f"{lab.seeds} seeds. Accuracy is that of the models that clients are told. Dashed: not in the article."
+        f"{experiment.seeds} seeds. Accuracy is that of the models that clients are told. Dashed: not in the article."
     )
 
 
@@ -73,28 +73,32 @@ def digits(tasks: Any, quick: bool) -> Pictures:
 
 def figure_8(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 8: test accuracy on pairs of MNIST digits, clusters little alike."""
-    lab, problem = lab_of(quick, progress), digits("digit-pairs", quick)
-    shown, added = played(lab, problem, two()), played(lab, problem, {} if quick else both_forms())
+    experiment, problem = experiment_of(quick, progress), digits("digit-pairs", quick)
+    shown, added = played(experiment, problem, two()), played(experiment, problem, {} if quick else both_forms())
     claims = [
         more_accurate("Inter-cluster learning improves the accuracy, though similarity is low.", shown[0], shown[1])
     ]
-    return accuracies("pgfl/8", "MNIST, pairs of digits", shown, added, claims, note(lab, problem))
+    return accuracies("pgfl/8", "MNIST, pairs of digits", shown, added, claims, note(experiment, problem))
 
 
 def figure_9(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 9: test accuracy on triplets of MNIST digits, clusters much alike."""
-    lab, problem = lab_of(quick, progress), digits("digit-triplets", quick)
-    shown, added = played(lab, problem, two()), played(lab, problem, {} if quick else both_forms())
+    experiment, problem = experiment_of(quick, progress), digits("digit-triplets", quick)
+    shown, added = played(experiment, problem, two()), played(experiment, problem, {} if quick else both_forms())
     claims = [
         more_accurate("Inter-cluster learning significantly improves the accuracy.", shown[0], shown[1], SIGNIFICANT)
     ]
-    return accuracies("pgfl/9", "MNIST, triplets of digits", shown, added, claims, note(lab, problem))
+    return accuracies("pgfl/9", "MNIST, triplets of digits", shown, added, claims, note(experiment, problem))
 
 
 def figure_10(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 10: test accuracy on triplets of digits after 100 iterations against a fixed tau."""
-    lab, problem, taus = lab_of(quick, progress), digits("digit-triplets", quick), FEW_TAUS if quick else TAUS
-    runs = played(lab, problem, {f"τ = {tau:g}": replace(PUBLISHED, tau=tau) for tau in taus})
+    experiment, problem, taus = (
+        experiment_of(quick, progress),
+        digits("digit-triplets", quick),
+        FEW_TAUS if quick else TAUS,
+    )
+    runs = played(experiment, problem, {f"τ = {tau:g}": replace(PUBLISHED, tau=tau) for tau in taus})
     inside = [r for tau, r in zip(taus, runs) if 0.4 <= tau <= 0.8]
     gains = [lead(end(r), end(runs[0])) for r in inside]
     words = ", ".join(f"{r.label}: {gain:+.1%} +- {error:.1%}" for r, (gain, error) in zip(inside, gains))
@@ -109,7 +113,7 @@ def figure_10(quick: bool, progress: Progress | None) -> Figure:
     ]
     series = {"PGFL": (list(taus), [float(end(r).mean()) for r in runs])}
     y = f"test accuracy after {ROUNDS} iterations"
-    return Figure("pgfl/10", "MNIST, triplets of digits", series, claims, "τ", y, note(lab, problem))
+    return Figure("pgfl/10", "MNIST, triplets of digits", series, claims, "τ", y, note(experiment, problem))
 
 
 # --- organs -----------------------------------------------------------------------------------------------------
@@ -132,9 +136,9 @@ def everyone(base: Pgfl) -> Pgfl:
 
 def figure_11(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 11: test accuracy on OrganAMNIST, clusters much alike, three clients a server with two pictures each."""
-    lab, (problem, missing) = lab_of(quick, progress), organs("organs-alike", ALIKE)
-    shown = played(lab, problem, two(everyone(PUBLISHED)))
-    added = played(lab, problem, {"PGFL, τ = 0.8": replace(everyone(PUBLISHED), tau=0.8)})
+    experiment, (problem, missing) = experiment_of(quick, progress), organs("organs-alike", ALIKE)
+    shown = played(experiment, problem, two(everyone(PUBLISHED)))
+    added = played(experiment, problem, {"PGFL, τ = 0.8": replace(everyone(PUBLISHED), tau=0.8)})
     gain, error = lead(end(shown[0]), end(shown[1]))
     claims = [
         more_accurate(
@@ -143,16 +147,16 @@ def figure_11(quick: bool, progress: Progress | None) -> Figure:
         Claim("... by about 5 %.", 0.025 <= gain <= 0.1, f"{gain:+.1%} +- {error:.1%} (about: from 2.5 % to 10 %)"),
     ]
     title = f"{'MNIST' if missing else 'OrganAMNIST'}, one sort in common"
-    return accuracies("pgfl/11", title, shown, added, claims, note(lab, problem) + missing)
+    return accuracies("pgfl/11", title, shown, added, claims, note(experiment, problem) + missing)
 
 
 def figure_12(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 12: test accuracy on OrganAMNIST, clusters little alike, with a decaying tau."""
-    lab, (problem, missing) = lab_of(quick, progress), organs("organs-apart", DIFFERENT)
+    experiment, (problem, missing) = experiment_of(quick, progress), organs("organs-apart", DIFFERENT)
     base = everyone(PUBLISHED)
     fading = {f"PGFL, τ = 0.4 × {decay:g}^n": replace(base, tau=TAU, decay=decay) for decay in (0.9, 0.95, 0.98)}
-    shown = played(lab, problem, fading | {"PGFL, τ = 0": base})
-    added = played(lab, problem, {"PGFL, τ = 0.4": replace(base, tau=TAU)})
+    shown = played(experiment, problem, fading | {"PGFL, τ = 0": base})
+    added = played(experiment, problem, {"PGFL, τ = 0.4": replace(base, tau=TAU)})
     medium, none = shown[1], shown[-1]
     gain, error = lead(start(START)(medium), start(START)(none))
     claims = [
@@ -165,7 +169,7 @@ def figure_12(quick: bool, progress: Progress | None) -> Figure:
         more_accurate("The decay preserves the steady state that a fixed τ loses.", medium, added[0]),
     ]
     title = f"{'MNIST' if missing else 'OrganAMNIST'}, no sort in common"
-    return accuracies("pgfl/12", title, shown, added, claims, note(lab, problem) + missing)
+    return accuracies("pgfl/12", title, shown, added, claims, note(experiment, problem) + missing)
 
 
 FIGURES = {"8": figure_8, "9": figure_9, "10": figure_10, "11": figure_11, "12": figure_12}

@@ -38,7 +38,7 @@ OURS = "(ours) "
 
 
 @dataclass(frozen=True)
-class Lab:
+class ZcdpNflExperiment:
     """Plays methods on one problem, each setting once."""
 
     problem: Regression
@@ -115,8 +115,8 @@ def end(runs: Runs) -> Any:
     return runs.errors[:, -1]
 
 
-def lab_of(problem: Regression, quick: bool, progress: Progress | None) -> Lab:
-    return Lab(problem, 3 if quick else 20, 1 if quick else 4, progress)
+def experiment_of(problem: Regression, quick: bool, progress: Progress | None) -> ZcdpNflExperiment:
+    return ZcdpNflExperiment(problem, 3 if quick else 20, 1 if quick else 4, progress)
 
 
 # --- learning curves ------------------------------------------------------------------------------------------------
@@ -124,69 +124,69 @@ def lab_of(problem: Regression, quick: bool, progress: Progress | None) -> Lab:
 
 def figure_31a(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 3.1(a): learning curves of private methods on the elastic net, without a server."""
-    return nonsmooth("3.1a", "elastic net", lab_of(Regression("elastic-net"), quick, progress), ADMM, "3.4.1: ")
+    return nonsmooth("3.1a", "elastic net", experiment_of(Regression("elastic-net"), quick, progress), ADMM, "3.4.1: ")
 
 
 def figure_32(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 3.2: learning curves of private methods on least absolute deviation, without a server."""
-    problem = lab_of(Regression("least-absolute"), quick, progress)
+    problem = experiment_of(Regression("least-absolute"), quick, progress)
     return nonsmooth("3.2", "least absolute deviation", problem, LEAST_ABSOLUTE, "3.4.2: ")
 
 
-def nonsmooth(name: str, title: str, lab: Lab, admm: ZcdpNfl, where: str) -> Figure:
+def nonsmooth(name: str, title: str, experiment: ZcdpNflExperiment, admm: ZcdpNfl, where: str) -> Figure:
     """zCDP-NFL, (epsilon, delta)-DP-NFL and the subgradient method at one total budget."""
     rule = DpNfl(**vars(admm))
-    zcdp, dp = lab.play("zCDP-NFL", admm), lab.play("(ε, δ)-DP-NFL", rule, calibration="exact")
-    alike_start = lab.matched(GRADIENT, admm)
-    gradient = lab.play("zCDP-grad-NFL", alike_start)
-    exact = lab.play("zCDP-NFL, exact accountant", admm, calibration="exact")
-    best, best_gradient = (lab.best(method, calibration="exact") for method in (admm, GRADIENT))
-    own = lab.play(f"zCDP-NFL, exact, best ρ = {best.penalty:g}", best, calibration="exact")
+    zcdp, dp = experiment.play("zCDP-NFL", admm), experiment.play("(ε, δ)-DP-NFL", rule, calibration="exact")
+    alike_start = experiment.matched(GRADIENT, admm)
+    gradient = experiment.play("zCDP-grad-NFL", alike_start)
+    exact = experiment.play("zCDP-NFL, exact accountant", admm, calibration="exact")
+    best, best_gradient = (experiment.best(method, calibration="exact") for method in (admm, GRADIENT))
+    own = experiment.play(f"zCDP-NFL, exact, best ρ = {best.penalty:g}", best, calibration="exact")
     label = f"zCDP-grad-NFL, exact, best step {best_gradient.step:g} / n^{best_gradient.decay:g}"
-    own_gradient = lab.play(label, best_gradient, calibration="exact")
-    free = lab.play("zCDP-NFL, without noise", admm, total=math.inf)
-    free_gradient = lab.play("zCDP-grad-NFL, without noise", alike_start, total=math.inf)
+    own_gradient = experiment.play(label, best_gradient, calibration="exact")
+    free = experiment.play("zCDP-NFL, without noise", admm, total=math.inf)
+    free_gradient = experiment.play("zCDP-grad-NFL, without noise", alike_start, total=math.inf)
     claims = [
         better(where + "ADMM significantly outperforms the subgradient-based algorithm.", zcdp, gradient, SAME, end),
         better(where + "zCDP allows for better accuracy than (ε, δ)-DP given the same budget.", zcdp, dp, part=end),
-        same_mechanism(lab, admm, rule, exact, dp),
+        same_mechanism(experiment, admm, rule, exact, dp),
         better(OURS + "without noise ADMM outperforms the subgradient method.", free, free_gradient, SAME, end),
         better(OURS + "at each method's own best, ADMM outperforms the subgradient method.", own, own_gradient, 0, end),
     ]
     added = [exact, own, own_gradient, free, free_gradient]
-    return curves(name, title, [zcdp, dp, gradient], added, claims, note(lab, admm, alike_start))
+    return curves(name, title, [zcdp, dp, gradient], added, claims, note(experiment, admm, alike_start))
 
 
 def figure_33a(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 3.3(a): learning curves of zCDP-NFL and P-ADMM on ridge regression, without a server."""
-    lab, where = lab_of(Regression("ridge"), quick, progress), "3.4.3: "
+    experiment, where = experiment_of(Regression("ridge"), quick, progress), "3.4.3: "
     rule, exactly = DpNfl(**vars(ADMM)), PAdmm(penalty=ADMM.penalty)
-    zcdp, admm = lab.play("zCDP-NFL", ADMM), lab.play("P-ADMM", exactly)
-    dp = lab.play("(ε, δ)-DP-NFL", rule, calibration="exact")
-    steady = lab.play("zCDP-NFL, constant step", replace(ADMM, decay=0.0))
-    exact = lab.play("zCDP-NFL, exact accountant", ADMM, calibration="exact")
-    best, best_admm = (lab.best(method, calibration="exact") for method in (ADMM, exactly))
-    own = lab.play(f"zCDP-NFL, exact, best ρ = {best.penalty:g}", best, calibration="exact")
-    own_admm = lab.play(f"P-ADMM, exact, best ρ = {best_admm.penalty:g}", best_admm, calibration="exact")
+    zcdp, admm = experiment.play("zCDP-NFL", ADMM), experiment.play("P-ADMM", exactly)
+    dp = experiment.play("(ε, δ)-DP-NFL", rule, calibration="exact")
+    steady = experiment.play("zCDP-NFL, constant step", replace(ADMM, decay=0.0))
+    exact = experiment.play("zCDP-NFL, exact accountant", ADMM, calibration="exact")
+    best, best_admm = (experiment.best(method, calibration="exact") for method in (ADMM, exactly))
+    own = experiment.play(f"zCDP-NFL, exact, best ρ = {best.penalty:g}", best, calibration="exact")
+    own_admm = experiment.play(f"P-ADMM, exact, best ρ = {best_admm.penalty:g}", best_admm, calibration="exact")
     claims = [
         better(where + "zCDP-NFL slightly outperforms P-ADMM on smooth objectives.", zcdp, admm, part=end),
         all_of(
             where + "this better performance is due to the time-varying step size.",
             [better("", zcdp, steady, part=end), reaches("", admm, steady, part=end)],  # without it nothing is left
         ),
-        same_mechanism(lab, ADMM, rule, exact, dp),
+        same_mechanism(experiment, ADMM, rule, exact, dp),
         better(OURS + "at each method's own best penalty zCDP-NFL outperforms P-ADMM.", own, own_admm, part=end),
     ]
-    text = note(lab, ADMM) + " P-ADMM's bound c1 cannot be enforced: its guarantee is assumed."
+    text = note(experiment, ADMM) + " P-ADMM's bound c1 cannot be enforced: its guarantee is assumed."
     return curves("3.3a", "ridge regression", [zcdp, admm], [dp, steady, exact, own, own_admm], claims, text)
 
 
-def same_mechanism(lab: Lab, admm: Any, rule: Any, exact: Runs, dp: Runs) -> Claim:
+def same_mechanism(experiment: ZcdpNflExperiment, admm: Any, rule: Any, exact: Runs, dp: Runs) -> Claim:
     """What remains of the comparison of zCDP with (epsilon, delta) when one accountant finds the noise of both."""
     # Given the noise that spends the whole budget, the (epsilon, delta) method is this run, draw by draw.
-    again = lab.play("(ε, δ)-DP-NFL, exact accountant", ZcdpNfl(**vars(rule)), calibration="exact")
+    again = experiment.play("(ε, δ)-DP-NFL, exact accountant", ZcdpNfl(**vars(rule)), calibration="exact")
     found = alike(OURS + "re-run under one accountant, zCDP and (ε, δ)-DP do not differ.", exact, again, part=end)
-    published, wasteful = lab.paid(admm), lab.paid(rule, calibration="exact")
+    published, wasteful = experiment.paid(admm), experiment.paid(rule, calibration="exact")
     words = f"; as published they state ε = {TOTAL:g} but really pay {published:.3g} and {wasteful:.3g}"
     difference = gap(end(dp), end(exact))[0]
     return replace(found, measured=found.measured + words + f", and accounting alone is worth {difference:.1f} dB")
@@ -197,17 +197,17 @@ def same_mechanism(lab: Lab, admm: Any, rule: Any, exact: Runs, dp: Runs) -> Cla
 
 def figure_31b(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 3.1(b): error after 200 rounds against the total privacy loss, elastic net."""
-    lab = lab_of(Regression("elastic-net"), quick, progress)
-    rule, gradient = DpNfl(**vars(ADMM)), lab.matched(GRADIENT, ADMM)
+    experiment = experiment_of(Regression("elastic-net"), quick, progress)
+    rule, gradient = DpNfl(**vars(ADMM)), experiment.matched(GRADIENT, ADMM)
     totals = FEW_TOTALS if quick else TOTALS
     exactly: dict[str, Any] = {"calibration": "exact"}
-    best_steps = {t: lab.best(GRADIENT, total=t, **exactly) for t in totals}
+    best_steps = {t: experiment.best(GRADIENT, total=t, **exactly) for t in totals}
     series = {
-        "zCDP-NFL": [lab.play("zCDP-NFL", ADMM, total=t) for t in totals],
-        "(ε, δ)-DP-NFL": [lab.play("(ε, δ)-DP-NFL", rule, total=t, **exactly) for t in totals],
-        "zCDP-grad-NFL": [lab.play("zCDP-grad-NFL", gradient, total=t) for t in totals],
-        "zCDP-NFL, exact accountant": [lab.play("exact", ADMM, total=t, **exactly) for t in totals],
-        "zCDP-grad-NFL, exact, best step": [lab.play("best", best_steps[t], total=t, **exactly) for t in totals],
+        "zCDP-NFL": [experiment.play("zCDP-NFL", ADMM, total=t) for t in totals],
+        "(ε, δ)-DP-NFL": [experiment.play("(ε, δ)-DP-NFL", rule, total=t, **exactly) for t in totals],
+        "zCDP-grad-NFL": [experiment.play("zCDP-grad-NFL", gradient, total=t) for t in totals],
+        "zCDP-NFL, exact accountant": [experiment.play("exact", ADMM, total=t, **exactly) for t in totals],
+        "zCDP-grad-NFL, exact, best step": [experiment.play("best", best_steps[t], total=t, **exactly) for t in totals],
     }
     zcdp, dp, grad, exact, best = series.values()
     claims = [
@@ -217,25 +217,25 @@ def figure_31b(quick: bool, progress: Progress | None) -> Figure:
             OURS + "and than the subgradient method at its best step, both accounted exactly.", totals, exact, best
         ),
     ]
-    return trade_off("3.1b", "elastic net", totals, series, 3, claims, note(lab, ADMM, gradient))
+    return trade_off("3.1b", "elastic net", totals, series, 3, claims, note(experiment, ADMM, gradient))
 
 
 def figure_33b(quick: bool, progress: Progress | None) -> Figure:
     """Thesis 3.3(b): error after 200 rounds against the total privacy loss, ridge regression."""
-    lab = lab_of(Regression("ridge"), quick, progress)
+    experiment = experiment_of(Regression("ridge"), quick, progress)
     totals, exactly = FEW_TOTALS if quick else TOTALS, PAdmm(penalty=ADMM.penalty)
     series = {
-        "zCDP-NFL": [lab.play("zCDP-NFL", ADMM, total=t) for t in totals],
-        "P-ADMM": [lab.play("P-ADMM", exactly, total=t) for t in totals],
-        "zCDP-NFL, best ρ": [lab.play("best", lab.best(ADMM, total=t), total=t) for t in totals],
-        "P-ADMM, best ρ": [lab.play("best", lab.best(exactly, total=t), total=t) for t in totals],
+        "zCDP-NFL": [experiment.play("zCDP-NFL", ADMM, total=t) for t in totals],
+        "P-ADMM": [experiment.play("P-ADMM", exactly, total=t) for t in totals],
+        "zCDP-NFL, best ρ": [experiment.play("best", experiment.best(ADMM, total=t), total=t) for t in totals],
+        "P-ADMM, best ρ": [experiment.play("best", experiment.best(exactly, total=t), total=t) for t in totals],
     }
     zcdp, admm, best, best_admm = series.values()
     claims = [
         for_all("3.4.3: zCDP-NFL outperforms P-ADMM for all total privacy losses.", totals, zcdp, admm),
         for_all(OURS + "also where each has its own best penalty.", totals, best, best_admm),
     ]
-    text = note(lab, ADMM) + " P-ADMM's bound c1 cannot be enforced: its guarantee is assumed."
+    text = note(experiment, ADMM) + " P-ADMM's bound c1 cannot be enforced: its guarantee is assumed."
     return trade_off("3.3b", "ridge regression", totals, series, 2, claims, text)
 
 
@@ -267,17 +267,14 @@ def trade_off(
     return Figure(f"zcdp-nfl/{name}", title, points, claims, x, y, text, logx=True, dashed=dashed)
 
 
-def note(lab: Lab, admm: ZcdpNfl, gradient: ZcdpGradNfl | None = None) -> str:
+def note(experiment: ZcdpNflExperiment, admm: ZcdpNfl, gradient: ZcdpGradNfl | None = None) -> str:
     """What the thesis does not say, and we chose."""
-    chosen = (
-        f"δ = {DELTA:g}, ζ = {ZETA:g}, gradients clipped to {CLIP:g}, T = {ROUNDS}, noise on y {lab.problem.noise:g}"
-    )
+    noise, seeds = experiment.problem.noise, experiment.seeds
+    chosen = f"δ = {DELTA:g}, ζ = {ZETA:g}, gradients clipped to {CLIP:g}, T = {ROUNDS}, noise on y {noise:g}"
     methods = f"ADMM with ρ = {admm.penalty:g} and η = {admm.step:g} / n^{admm.decay:g}"
     if gradient is not None:
         methods += f", the subgradient method with step {gradient.step:.2g} / n^{gradient.decay:g} (the same start)"
-    return (
-        f"Ours, as the thesis does not say: ε = {TOTAL:g} for learning curves, {chosen}; {methods}; {lab.seeds} seeds."
-    )
+    return f"Ours, as the thesis does not say: ε = {TOTAL:g} for learning curves, {chosen}; {methods}; {seeds} seeds."
 
 
 FIGURES = {"3.1a": figure_31a, "3.1b": figure_31b, "3.2": figure_32, "3.3a": figure_33a, "3.3b": figure_33b}

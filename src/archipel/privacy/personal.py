@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
+from archipel.privacy.accountant import Paid, spent
+from archipel.privacy.accountant import history as history_of
 from archipel.privacy.accounting import EXACT, History, record
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.calibration import (
@@ -25,8 +27,6 @@ from archipel.privacy.calibration import (
 )
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
 from archipel.privacy.policy import Privacy, Range, amounts
-from archipel.privacy.purse import Paid, spent
-from archipel.privacy.purse import history as history_of
 from archipel.privacy.releases import LARGEST, Gaussian, Laplace, Relation, Release, Sampled
 
 CLOSE = 0.001  # how far below epsilon, relatively, the noise may leave us
@@ -219,7 +219,7 @@ def personal_ledger(name: str, budget: float, delta: float, relation: str, clip:
 
 
 class PersonalLedgers(NamedTuple):
-    """The clients' own ledgers, as a run reads them: see `purse.Purse`."""
+    """The clients' own ledgers, as a run reads them: see `accountant.Accountant`."""
 
     ledgers: list[Ledger]
     delta: float

@@ -203,17 +203,17 @@ class Privacy:
         own[: len(self.schedule)] = self.schedule[:rounds]
         return own
 
-    def noise_of(self, sensitivities: Any, clients: int, rounds: int, seed: int, apart: bool = False) -> Noise:
+    def noise_of(self, sensitivities: Any, clients: int, rounds: int, seed: int, per_sample: bool = False) -> Noise:
         """The noise of every client, where its release of round n moves by sensitivities[k, n] at most.
 
         `sensitivities` has as many rows as clients, or one for all; as many columns as rounds, or one for all.
-        Where every sample is released once (`apart`), a release has the whole budget to itself.
+        Where every sample is released once (`per_sample`), a release has the whole budget to itself.
         """
         shape, sizes = self.shape(rounds), np.atleast_2d(np.asarray(sensitivities, float))
         sizes = np.broadcast_to(sizes, (len(sizes), rounds))
         if not np.isfinite(sizes).all() and self.protects:
             raise BadInput("privacy.sensitivity", math.inf, "a finite one: no noise covers an infinite sensitivity")
-        relative = self.planned(sizes, shape, apart)
+        relative = self.planned(sizes, shape, per_sample)
         given = self.noise if self.noise is not None else (None if self.has_target else 1.0)
         if given is None:
             first = self.calibrated(relative, clients, seed)
@@ -226,14 +226,14 @@ class Privacy:
         limits = self.limits(clients, seed, costs, each if alike else None)
         return Noise(self.law, first[:, None].copy(), shape, limits[:, None].copy(), alike)
 
-    def planned(self, sizes: Any, shape: Any, apart: bool) -> Any:
+    def planned(self, sizes: Any, shape: Any, per_sample: bool) -> Any:
         """The sensitivities of the releases that are planned, over their factors."""
         heard = shape > 0
         count = min(self.releases or len(shape), int(heard.sum()))
         if count == 0 and self.protects:
             raise BadInput("privacy.schedule", self.schedule, "noise in at least one round")
         relative = sizes[:, heard][:, :count] / shape[heard][:count]
-        return relative.max(1, keepdims=True) if apart and count else relative
+        return relative.max(1, keepdims=True) if per_sample and count else relative
 
     def calibrated(self, relative: Any, clients: int, seed: int) -> Any:
         """The first scale with which releases of these sensitivities, over the schedule's factors, spend the target."""
@@ -258,9 +258,9 @@ class Privacy:
             rho = amounts(self.rho, "privacy.rho", clients, seed)
             return laplace_scale(relative, rho)
         epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
-        if count == 1:  # pure: `purse.laplace_epsilon` needs no delta for one release
+        if count == 1:  # pure: `accountant.laplace_epsilon` needs no delta for one release
             return relative[:, 0] / epsilon * (1 + SPARE)
-        if np.ptp(relative, 1).max() > 0:  # by `purse.laplace_epsilon`: the sum of epsilons, or the zCDP total
+        if np.ptp(relative, 1).max() > 0:  # by `accountant.laplace_epsilon`: the sum of epsilons, or the zCDP total
             bare = np.array([bare_limit(budget, self.delta) for budget in epsilon.tolist()])
             summed = np.sqrt(count * (relative**2).sum(1)) / epsilon * (1 + SPARE)
             summed[epsilon > 2 * math.sqrt(count)] = np.inf
@@ -320,7 +320,7 @@ def amounts(amount: Any, key: str, clients: int, seed: int) -> Any:
 
 
 def release_costs(law: int, sensitivities: Any, scales: Any) -> Any:
-    """The zCDP of releases: `purse.release_cost` on arrays."""
+    """The zCDP of releases: `accountant.release_cost` on arrays."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(np.asarray(sensitivities) == 0, 0.0, np.asarray(sensitivities) / np.asarray(scales))
     if law == NONE:

@@ -22,7 +22,7 @@ from archipel.topology.shapes import dealt
 DRAWN, LATER = 402, 403  # the tags of the draws of this problem, and of those after a change
 
 
-class Chapters(NamedTuple):
+class Segments(NamedTuple):
     """Samples that change once: rows of client k, and from round `change` on those of client k + clients."""
 
     x: Any
@@ -32,21 +32,21 @@ class Chapters(NamedTuple):
 
 
 @kernel
-def chapter_of(source: Any, sample: Any, moment: Any) -> Any:
-    """Client k's own samples of this chapter, as views."""
+def segment_of(source: Any, sample: Any, moment: Any) -> Any:
+    """Client k's own samples of this segment, as views."""
     clients = (source.starts.shape[0] - 1) // 2
     k = moment.node + (clients if moment.round >= source.change[0] else 0)
     begin, end = source.starts[k], source.starts[k + 1]
     return True, Shard(source.x[begin:end], source.y[begin:end])
 
 
-def chapters(task: Task) -> tuple[list[Shards], int]:
-    """The clients' samples before and after a change, and the round of the change; one chapter without."""
+def segments(task: Task) -> tuple[list[Shards], int]:
+    """The clients' samples before and after a change, and the round of the change; one segment without."""
     if task.streams:
         raise BadInput("problem.kind", "a stream", "data that is stored, for this algorithm")
     source, clients = task.source, task.clients
     names = task.names or numbered(clients)
-    if not isinstance(source, Chapters):
+    if not isinstance(source, Segments):
         return [Shards(source.x, source.y, source.starts, names)], np.iinfo(np.int64).max
     cut = int(source.starts[clients])
     before = Shards(source.x[:cut], source.y[:cut], source.starts[: clients + 1], names)
@@ -122,7 +122,7 @@ class Related:
         """The least and the largest variance of the noise."""
         return self.noise if isinstance(self.noise, tuple) else (self.noise, self.noise)
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str, graph: Any = None) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, graph: Any = None) -> Task:
         """Everyone's samples, drawn for the cluster that the graph puts them in."""
         self.check()
         cluster = settled(self.tasks, self.clients, graph, seed)
@@ -133,7 +133,7 @@ class Related:
         tested = np.full(self.tasks, float(np.mean(self.variances)))
         test = join([self.observed(w, self.test, v, draw) for w, v in zip(truth, tested)])
         judge = Judge(self.loss, cluster, test, truth, sought(graph))
-        if shown == "stream":
+        if data_kind == "stream":
             return streamed_task(train, judge.score, None, rounds, dtype)
         if not self.change:
             return stored_task(train, judge.score, dtype)._replace(loss=LOSSES[self.loss])
@@ -159,7 +159,7 @@ class Related:
         return join([self.observed(w, int(n), float(v), draw) for w, n, v in zip(models, counts, variance)])
 
     def changing(self, train: Shards, truth: Any, variance: Any, judge: Judge, seed: int, dtype: Any) -> Task:
-        """A task of two chapters: some clients' samples are replaced by those of the next cluster."""
+        """A task of two segments: some clients' samples are replaced by those of the next cluster."""
         draw = np.random.default_rng([seed, LATER])
         who = draw.choice(self.clients, round(self.moved * self.clients), replace=False)
         later = judge.cluster.copy()
@@ -167,7 +167,7 @@ class Related:
         fresh = self.samples_of(truth[later], variance, draw)
         parts = [fresh.of(k) if later[k] != judge.cluster[k] else train.of(k) for k in range(self.clients)]
         both = join([*train, *parts], numbered(2 * self.clients))
-        source = Chapters(
+        source = Segments(
             np.ascontiguousarray(both.x, dtype),
             np.ascontiguousarray(both.y, dtype),
             both.starts,
@@ -179,7 +179,7 @@ class Related:
             return (judge if round <= self.change else after).score(models, round)
 
         plain = stored_task(train, score, dtype)
-        return plain._replace(source=source, sample=Empty(np.zeros(1)), observe=chapter_of, loss=LOSSES[self.loss])
+        return plain._replace(source=source, sample=Empty(np.zeros(1)), observe=segment_of, loss=LOSSES[self.loss])
 
 
 TASKS: dict[str, tuple[str, tuple[clusters.Task, ...], tuple[int, int]]] = {
@@ -222,14 +222,14 @@ class Pictures:
             raise BadInput("problem.samples", chosen, "the least and the largest number of pictures of a client")
         return self.dataset or dataset, tasks, (chosen[0], chosen[1])
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str, graph: Any = None) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, graph: Any = None) -> Task:
         """Everyone's pictures, of the sorts of its cluster."""
         dataset, tasks, samples = self.described()
         cluster = settled(len(tasks), self.clients, graph, seed)
         data = clusters.clustered(images.load(dataset), tasks, cluster, samples, seed, self.shrink)
         train, test = (Shards(s.x, 2.0 * s.y - 1.0, s.starts, s.names) for s in (data.train, data.test))
         judge = Judge("logistic", cluster, test, None, sought(graph))
-        if shown == "stream":
+        if data_kind == "stream":
             return streamed_task(train, judge.score, None, rounds, dtype)
         return stored_task(train, judge.score, dtype)._replace(loss=LOGISTIC)
 
@@ -256,10 +256,10 @@ class BeijingStations:
         train, test = (Shards(np.c_[s.x, np.ones(len(s.y))], s.y, s.starts, s.names) for s in (data.train, data.test))
         return TrainTest(train, test, data.inputs, data.target)
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """Each station is a client, judged by its own test hours."""
         data = self.split()
         judge = Judge("squared", np.arange(data.train.clients), data.test)
-        if shown == "stream":
+        if data_kind == "stream":
             return streamed_task(data.train, judge.score, None, rounds, dtype)
         return stored_task(data.train, judge.score, dtype)._replace(loss=SQUARED)

@@ -97,10 +97,10 @@ class Deep:
     center: float = 0.0
     spread: float = 1.0
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The data dealt by the seed, and the network with the seed's initial weights."""
         torch_or_sentence()
-        if shown != "deep":
+        if data_kind != "deep":
             right = f"a problem for linear models with this algorithm; deep ones go with {DEEP_ALGORITHMS}"
             raise BadInput("problem.kind", "deep", right)
         if not 0 < self.spread < np.inf:

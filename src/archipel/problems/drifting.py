@@ -119,9 +119,9 @@ class Drifting:
     ridge: float = 0.0
     test: int = 500
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The clients' laws for a seed, and what a meter knows."""
-        self.check(shown)
+        self.check(data_kind)
         code, centre = ONLINE_LOSSES[self.loss], self.path(seed, rounds)
         lean = self.leans(seed)
         source = Stream(centre, lean, np.array([code, self.noise, self.sharpness]))
@@ -135,9 +135,9 @@ class Drifting:
             loss=code, regulariser=(0.0, self.clients * self.ridge / 2), oracle=oracle,
         )  # fmt: skip
 
-    def check(self, shown: str) -> None:
+    def check(self, data_kind: str) -> None:
         """Refuse what cannot be drawn."""
-        if shown != "stream":
+        if data_kind != "stream":
             raise BadInput("problem.kind", "drifting", "stored data, for this algorithm; this is a stream")
         if self.loss not in ONLINE_LOSSES:
             raise BadInput("problem.loss", self.loss, did_you_mean(self.loss, ONLINE_LOSSES))
@@ -262,9 +262,9 @@ class GrowingMean:
     growth: float = 0.5
     ridge: float = 0.1
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The stream of a seed."""
-        if shown != "stream":
+        if data_kind != "stream":
             raise BadInput("problem.kind", "growing-mean", "stored data, for this algorithm; this is a stream")
         for key in ("clients", "size"):
             if getattr(self, key) < 1:

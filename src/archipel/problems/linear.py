@@ -25,7 +25,7 @@ class Linear:
     features: int = 0
     width: float = 3.0
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """Everyone's samples, drawn at once."""
         for name in ("clients", "size", "samples", "test"):
             if getattr(self, name) < 1:
@@ -44,4 +44,4 @@ class Linear:
         starts = np.arange(self.clients + 1) * self.samples
         train = Shards(x[:total], y[:total], starts, numbered(self.clients))
         data = TrainTest(train, one(x[total:], y[total:]), UNCHANGED, UNCHANGED)
-        return measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, shown)
+        return measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, data_kind)

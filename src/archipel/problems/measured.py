@@ -1,7 +1,7 @@
 """Problems made of measured data: a user's own files, CalCOFI, Beijing air.
 
-An algorithm that learns online sees the samples one by one, in their order (`shown = "stream"`); one that learns
-from what is stored has them all from the start (`shown = "stored"`). With `features` > 0 the inputs pass through
+An algorithm that learns online sees the samples one by one, in their order (`data_kind = "stream"`); one that learns
+from what is stored has them all from the start (`data_kind = "stored"`). With `features` > 0 the inputs pass through
 random Fourier features.
 """
 
@@ -25,7 +25,7 @@ SCALES = "the scales of inputs and target are known to all, not taken from these
 
 
 def measured_task(
-    data: TrainTest, features: int, width: float, loss: str, seed: int, rounds: int, dtype: Any, shown: str
+    data: TrainTest, features: int, width: float, loss: str, seed: int, rounds: int, dtype: Any, data_kind: str
 ) -> Task:
     """A task on training and test data, as the algorithm wants it shown."""
     if loss not in LOSSES:
@@ -35,8 +35,8 @@ def measured_task(
     score = score_of(LOSSES[loss], test_x if world is None else mapped(world, test_x), np.asarray(data.test.y, dtype))
     told: dict[str, Any] = {"loss": LOSSES[loss]}
     if data.inputs is not UNCHANGED or data.target is not UNCHANGED:
-        told["peeked"] = (SCALES,)
-    if shown == "stream":
+        told["assumed_public"] = (SCALES,)
+    if data_kind == "stream":
         return streamed_task(data.train, score, world, rounds, dtype)._replace(**told)
     train = data.train
     if world is not None:
@@ -76,12 +76,12 @@ class Files:
     l1: float = 0.0
     l2: float = 0.0
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The files' samples, split into training and test."""
         if self.judged not in ("together", "own"):
             raise BadInput("problem.judged", self.judged, '"together" or "own"')
         for name, weight in (("l1", self.l1), ("l2", self.l2)):
-            if not 0 <= weight < np.inf or (weight > 0 and shown == "stream"):
+            if not 0 <= weight < np.inf or (weight > 0 and data_kind == "stream"):
                 raise BadInput(
                     f"problem.{name}", weight, "at least 0, and 0 for an algorithm that learns from a stream"
                 )
@@ -90,7 +90,7 @@ class Files:
             check_classes(train.y)
             check_classes(test.y)
         data = self.in_units(train, test, dtype)
-        task = measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, shown)
+        task = measured_task(data, self.features, self.width, self.loss, seed, rounds, dtype, data_kind)
         task = task._replace(regulariser=(float(self.l1), float(self.l2)))
         if self.judged == "together":
             return task
@@ -153,13 +153,13 @@ class Calcofi:
     features: int = 200
     width: float = 3.0
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The sea, split anew for each seed."""
         if self.columns not in ("all", "measured"):
             raise BadInput("problem.columns", self.columns, '"all" or "measured"')
         columns = calcofi.ALL if self.columns == "all" else calcofi.MEASURED
         data = calcofi.federate(calcofi.load(), seed, self.clients, self.rows, self.test, columns)
-        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, shown)
+        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, data_kind)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class BeijingAir:
     features: int = 0
     width: float = 3.0
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The stations' hours in order, the last ones held out."""
         data = beijing.federate(beijing.load(), self.target, self.columns, self.ahead, self.test)
-        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, shown)
+        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, data_kind)

@@ -49,9 +49,9 @@ class Regression:
     test: int = 500
     reference: bool = True
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """Everyone's samples, and the distance to the centralised solution as the score."""
-        self.check(shown)
+        self.check(data_kind)
         x, y = self.drawn(seed)
         kept = self.clients * self.samples
         loss, (l1, l2) = LOSSES[OBJECTIVES[self.objective][0]], self.regulariser(x[:kept], y[:kept])
@@ -63,10 +63,12 @@ class Regression:
             return deviation(models, solution(self, seed)) | scores if self.reference else scores
 
         shards = Shards(x[:kept], y[:kept], starts, numbered(self.clients))
-        peeked = (WEIGHT,) if self.objective == "elastic-net" and self.l1 is None else ()
-        return stored_task(shards, score, dtype)._replace(loss=loss, regulariser=(l1, l2), peeked=peeked)
+        assumed_public = (WEIGHT,) if self.objective == "elastic-net" and self.l1 is None else ()
+        return stored_task(shards, score, dtype)._replace(
+            loss=loss, regulariser=(l1, l2), assumed_public=assumed_public
+        )
 
-    def check(self, shown: str) -> None:
+    def check(self, data_kind: str) -> None:
         """Refuse what makes no sense."""
         if self.objective not in OBJECTIVES:
             raise BadInput("problem.objective", self.objective, did_you_mean(self.objective, OBJECTIVES))
@@ -79,7 +81,7 @@ class Regression:
                 raise BadInput(f"problem.{name}", value, "a finite number, at least 0")
         if not 0 <= self.zeros < self.size:
             raise BadInput("problem.zeros", self.zeros, f"from 0 to {self.size - 1} weights that are zero")
-        if shown != "stored":
+        if data_kind != "stored":
             raise BadInput("problem.kind", "regression", 'an algorithm for stored data, or kind = "linear" for streams')
 
     def drawn(self, seed: int) -> tuple[Any, Any]:

@@ -52,7 +52,7 @@ def stored_task(shards: Shards, score: Score, dtype: Any = np.float64) -> Task:
     return Task(source, Empty(np.zeros(1)), shard_of, x.shape[1], shards.clients, score, inputs, False, shards.names)
 
 
-class Tape(NamedTuple):
+class StoredStream(NamedTuple):
     """Stored samples that arrive one by one, in their order, over a horizon."""
 
     x: Any
@@ -91,7 +91,7 @@ def streamed_task(shards: Shards, score: Score, world: World | None, horizon: in
     x = np.ascontiguousarray(shards.x, dtype)
     size = x.shape[1] if world is None else len(world.phases)
     space = World(np.zeros((0, 0), dtype), np.zeros(0, dtype), dtype(1)) if world is None else world
-    source = Tape(
+    source = StoredStream(
         x,
         np.ascontiguousarray(shards.y, dtype),
         shards.starts,

@@ -119,9 +119,9 @@ class Synthetic:
         if len(self.changed) != 3:
             raise BadInput("problem.changed", self.changed, "three coefficients")
 
-    def task(self, seed: int, rounds: int, dtype: Any, shown: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The clients' laws, the test set and the feature space of a seed."""
-        if shown != "stream":
+        if data_kind != "stream":
             raise BadInput("problem.kind", "synthetic", "data that is stored, for this algorithm; (39) is a stream")
         self.check()
         world = fourier(4, self.features, self.width, seed, dtype)

@@ -32,4 +32,4 @@ class Task(NamedTuple):
     loss: int = 0  # of losses.LOSSES, for algorithms that take any
     regulariser: tuple[float, float] = (0.0, 0.0)  # l1, l2 of the whole objective; of K clients each carries a K-th
     oracle: Oracle | None = None  # for regret, where it can be known
-    peeked: tuple[str, ...] = ()  # what was taken from everyone's data without noise: a guarantee must assume it public
+    assumed_public: tuple[str, ...] = ()  # what was taken from everyone's data without noise

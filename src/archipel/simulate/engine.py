@@ -1,4 +1,4 @@
-"""Which engine plays a stage."""
+"""Which engine plays an instance."""
 
 import copy
 import os
@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from archipel.errors import BadInput
+from archipel.simulate.instance import Instance
 from archipel.simulate.plain import PlainEngine
-from archipel.simulate.stage import Stage
 from archipel.turns import Plan, Tell, Turn
 
 LARGE = 2_000_000  # model parameters of all clients together, from which one run uses all cores
@@ -35,42 +35,46 @@ def is_star(plan: Plan) -> bool:
     return shape == [Tell, Turn] and plan.turns[0].sender == "server" and plan.turns[1].receiver == "server"
 
 
-def engine_for(stage: Stage, name: str = "auto", side_by_side: bool = False) -> Engine:
+def engine_for(instance: Instance, name: str = "auto", side_by_side: bool = False) -> Engine:
     """`plain`, or the compiled engine that fits; serial where several runs go side by side."""
-    if name == "plain" or stage.plan.plain_only:
-        return PlainEngine(stage)
+    if name == "plain" or instance.plan.plain_only:
+        return PlainEngine(instance)
     if name not in ("auto", "serial", "parallel"):
         raise BadInput("engine", name, "one of auto, plain, serial, parallel")
-    parallel = name == "parallel" or (name == "auto" and not side_by_side and is_large(stage))
-    rehearse(stage)
+    parallel = name == "parallel" or (name == "auto" and not side_by_side and is_large(instance))
+    rehearse(instance)
     with _compiling:
         from archipel.simulate import compile as compiling
         from archipel.simulate.graph import GraphEngine
         from archipel.simulate.star import StarEngine
 
         compiling.prepare_cache()
-        one_server = stage.plan.tables.get("server") is not None and stage.count("server") == 1
-        return StarEngine(stage, parallel) if is_star(stage.plan) and one_server else GraphEngine(stage, parallel)
+        one_server = instance.plan.tables.get("server") is not None and instance.count("server") == 1
+        return (
+            StarEngine(instance, parallel) if is_star(instance.plan) and one_server else GraphEngine(instance, parallel)
+        )
 
 
-def is_large(stage: Stage) -> bool:
+def is_large(instance: Instance) -> bool:
     """Whether one run is worth all cores."""
-    return stage.task.clients * stage.task.size >= LARGE and (os.cpu_count() or 1) > 1
+    return instance.task.clients * instance.task.size >= LARGE and (os.cpu_count() or 1) > 1
 
 
-def rehearse(stage: Stage) -> None:
+def rehearse(instance: Instance) -> None:
     """Play one round of a few nodes in plain Python, on copies: an error names its node and round in one line."""
-    clients = min(stage.task.clients, REHEARSED)
-    if not is_star(stage.plan) and stage.task.clients > 64:
+    clients = min(instance.task.clients, REHEARSED)
+    if not is_star(instance.plan) and instance.task.clients > 64:
         return
-    tables = dict(stage.plan.tables)
-    if is_star(stage.plan):
-        tables[stage.data_role] = type(tables[stage.data_role])(*[a[:clients] for a in tables[stage.data_role]])
+    tables = dict(instance.plan.tables)
+    if is_star(instance.plan):
+        tables[instance.data_role] = type(tables[instance.data_role])(
+            *[a[:clients] for a in tables[instance.data_role]]
+        )
     else:
-        clients = stage.task.clients
-    twin = stage._replace(
-        plan=stage.plan._replace(tables={role: copied_rows(table) for role, table in tables.items()}),
-        task=stage.task._replace(clients=clients, source=copied_rows(stage.task.source)),
+        clients = instance.task.clients
+    twin = instance._replace(
+        plan=instance.plan._replace(tables={role: copied_rows(table) for role, table in tables.items()}),
+        task=instance.task._replace(clients=clients, source=copied_rows(instance.task.source)),
     )
     with np.errstate(all="ignore"):
         PlainEngine(twin, only=clients).advance(0, 1)

@@ -13,7 +13,7 @@ from archipel.draws import key_of
 from archipel.environment import available, delay, works
 from archipel.node import Edge, Moment, clear, kernel, row
 from archipel.simulate.compile import build, enable, lent
-from archipel.simulate.stage import SERVER_KEYS, Stage, tabled
+from archipel.simulate.instance import SERVER_KEYS, Instance, tabled
 from archipel.turns import Tell, Turn
 
 SILENT = -4  # in `lates`: said nothing this round
@@ -28,20 +28,20 @@ class Step(NamedTuple):
 
 
 class GraphEngine:
-    """Plays a stage turn by turn."""
+    """Plays an instance turn by turn."""
 
-    def __init__(self, stage: Stage, parallel: bool):
+    def __init__(self, instance: Instance, parallel: bool):
         enable()
-        self.stage = stage
+        self.instance = instance
         self.updates = 0
-        self.messages = [0] * len(stage.plan.turns)
+        self.messages = [0] * len(instance.plan.turns)
         self.said: dict[int, tuple[Any, Any]] = {}  # turn -> what everyone said last, and how late (SILENT: nothing)
-        self.present = np.zeros(stage.task.clients, np.bool_)
-        self.everyone = {role: np.ones(stage.count(role), np.bool_) for role in stage.plan.tables}
-        self.fresh = np.zeros(stage.task.clients, np.bool_)
-        self.samples = tabled(stage.task.sample, stage.task.clients)
+        self.present = np.zeros(instance.task.clients, np.bool_)
+        self.everyone = {role: np.ones(instance.count(role), np.bool_) for role in instance.plan.tables}
+        self.fresh = np.zeros(instance.task.clients, np.bool_)
+        self.samples = tabled(instance.task.sample, instance.task.clients)
         self.steps = self.looking(parallel)
-        for i, turn in enumerate(stage.plan.turns):
+        for i, turn in enumerate(instance.plan.turns):
             self.steps += (self.telling if isinstance(turn, Tell) else self.acting)(i, turn, parallel)
 
     def advance(self, first: int, last: int) -> None:
@@ -55,7 +55,7 @@ class GraphEngine:
 
     def there(self, role: str) -> Any:
         """Who of a role can talk this round."""
-        return self.present if role == self.stage.data_role else self.everyone[role]
+        return self.present if role == self.instance.data_role else self.everyone[role]
 
     def sent(self, i: int) -> Callable[[int], None]:
         """Counts a turn's messages."""
@@ -71,56 +71,56 @@ class GraphEngine:
 
     def looking(self, parallel: bool) -> list[Step]:
         """The round begins: who works, has something to learn from, and can talk."""
-        stage = self.stage
-        kernel = looking(stage.task.observe if stage.task.streams else stored, parallel)
-        rest = stage.seed, stage.task.source, self.samples, stage.weather, self.fresh, self.present
+        instance = self.instance
+        kernel = looking(instance.task.observe if instance.task.streams else stored, parallel)
+        rest = instance.seed, instance.task.source, self.samples, instance.conditions, self.fresh, self.present
         return [Step(kernel, lambda n: (n, *rest), lambda none: None)]
 
     def acting(self, i: int, turn: Turn, parallel: bool) -> list[Step]:
         """Senders act, messages travel, receivers hear and merge."""
-        stage, plan = self.stage, self.stage.plan
-        senders, receivers = stage.count(turn.sender), stage.count(turn.receiver)
+        instance, plan = self.instance, self.instance.plan
+        senders, receivers = instance.count(turn.sender), instance.count(turn.receiver)
         outbox = tabled(turn.word, senders)
         lates = np.full(senders, SILENT, np.int64)
         self.said[i] = outbox, lates
         inboxes = tabled(turn.inbox, (plan.late + 1) * receivers)
         kept = np.ones(max(senders, receivers))
-        offset = 0 if turn.receiver == stage.data_role else SERVER_KEYS
+        offset = 0 if turn.receiver == instance.data_role else SERVER_KEYS
 
         def said_by_data(n: int) -> tuple[Any, ...]:
-            fan_out = stage.links_of(turn, n).fan_out
+            fan_out = instance.links_of(turn, n).fan_out
             return (
-                n, stage.seed, plan.tables[turn.sender], stage.task.source, self.samples, outbox, lates, fan_out,
-                plan.settings, stage.weather, self.fresh, self.present,
+                n, instance.seed, plan.tables[turn.sender], instance.task.source, self.samples, outbox, lates, fan_out,
+                plan.settings, instance.conditions, self.fresh, self.present,
             )  # fmt: skip
 
         def said(n: int) -> tuple[Any, ...]:
-            fan_out = stage.links_of(turn, n).fan_out
-            return n, stage.seed, plan.tables[turn.sender], stage.nothing, outbox, lates, fan_out, plan.settings
+            fan_out = instance.links_of(turn, n).fan_out
+            return n, instance.seed, plan.tables[turn.sender], instance.nothing, outbox, lates, fan_out, plan.settings
 
         def heard(n: int) -> tuple[Any, ...]:
-            links = stage.links_of(turn, n)
+            links = instance.links_of(turn, n)
             return (
-                n, stage.seed, offset, plan.tables[turn.receiver], inboxes, outbox, lates, links.starts, links.senders,
-                links.weights, kept, plan.settings, self.there(turn.receiver),
+                n, instance.seed, offset, plan.tables[turn.receiver], inboxes, outbox, lates, links.starts,
+                links.senders, links.weights, kept, plan.settings, self.there(turn.receiver),
             )  # fmt: skip
 
         merge = Step(merging(turn, parallel), heard, self.sent(i))
-        if turn.sender == stage.data_role:
-            see = sampled if stage.task.streams else stage.task.observe
+        if turn.sender == instance.data_role:
+            see = sampled if instance.task.streams else instance.task.observe
             return [Step(data_act(turn, see, parallel), said_by_data, self.learned), merge]
         return [Step(plain_act(turn, parallel), said, lambda none: None), merge]
 
     def telling(self, i: int, turn: Tell, parallel: bool) -> list[Step]:
         """Each receiver is told something by its one sender."""
-        stage, plan = self.stage, self.stage.plan
-        words = tabled(turn.word, stage.count(turn.receiver))
+        instance, plan = self.instance, self.instance.plan
+        words = tabled(turn.word, instance.count(turn.receiver))
 
         def told(n: int) -> tuple[Any, ...]:
-            links = stage.links_of(turn, n)
+            links = instance.links_of(turn, n)
             return (
-                n, stage.seed, plan.tables[turn.sender], plan.tables[turn.receiver], words, links.starts, links.senders,
-                links.fan_out, plan.settings, self.there(turn.receiver),
+                n, instance.seed, plan.tables[turn.sender], plan.tables[turn.receiver], words, links.starts,
+                links.senders, links.fan_out, plan.settings, self.there(turn.receiver),
             )  # fmt: skip
 
         return [Step(telling(turn, parallel), told, self.sent(i))]
@@ -142,15 +142,15 @@ def looking(observe: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
     """The round begins: who works, has something to learn from, and can talk."""
     kind = f"parallel {parallel}"
 
-    def run(n, seed, source, samples, climate, fresh, present):
+    def run(n, seed, source, samples, all_conditions, fresh, present):
         _ = kind
         for k in prange(fresh.shape[0]):
-            weather, streams = lent(climate), lent(source)
+            conditions, streams = lent(all_conditions), lent(source)
             moment = Moment(k, n, key_of(seed, k, n), -1, 1, False, 1.0)
-            fresh[k] = works(weather, moment)
+            fresh[k] = works(conditions, moment)
             if fresh[k]:
                 fresh[k] = observe(streams, row(lent(samples), k), moment)[0]
-            present[k] = fresh[k] and available(weather, moment)
+            present[k] = fresh[k] and available(conditions, moment)
 
     return build(run, parallel)
 
@@ -159,7 +159,7 @@ def data_act(turn: Turn, see: Callable[..., Any], parallel: bool) -> Callable[..
     """Nodes with data act on it."""
     act, kind = turn.act, f"parallel {parallel}"
 
-    def run(n, seed, table, source, samples, outbox, lates, fan_out, numbers, climate, fresh, present):
+    def run(n, seed, table, source, samples, outbox, lates, fan_out, numbers, all_conditions, fresh, present):
         _ = kind
         for k in prange(lates.shape[0]):
             lates[k] = SILENT
@@ -168,7 +168,7 @@ def data_act(turn: Turn, see: Callable[..., Any], parallel: bool) -> Callable[..
                 now = Moment(k, n, key_of(seed, k, n), -1, fan_out[k], present[k], 1.0)
                 data = see(lent(source), row(lent(samples), k), now)[1]
                 if act(row(lent(table), k), data, row(lent(outbox), k), settings, now) and present[k]:
-                    lates[k] = delay(lent(climate), now)
+                    lates[k] = delay(lent(all_conditions), now)
         return fresh.sum()
 
     return build(run, parallel)

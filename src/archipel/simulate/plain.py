@@ -11,31 +11,31 @@ import numpy as np
 from archipel.draws import key_of
 from archipel.environment import available, delay, works
 from archipel.node import Edge, Moment, clear, row
-from archipel.simulate.stage import SERVER_KEYS, Stage, tabled
+from archipel.simulate.instance import SERVER_KEYS, Instance, tabled
 from archipel.turns import Tell, Turn
 
 
 class PlainEngine:
-    """Plays a stage round by round."""
+    """Plays an instance round by round."""
 
-    def __init__(self, stage: Stage, only: int = 0):
-        self.stage = stage
+    def __init__(self, instance: Instance, only: int = 0):
+        self.instance = instance
         self.only = only  # a rehearsal: the links of the first nodes
         self.updates = 0
-        self.messages = [0] * len(stage.plan.turns)
+        self.messages = [0] * len(instance.plan.turns)
         self.said: dict[int, dict[int, tuple[Any, int]]] = {}  # turn -> who said what in the last round, and how late
         self.inboxes = [
-            tabled(tabled(turn.inbox, stage.count(turn.receiver)), stage.plan.late + 1)
+            tabled(tabled(turn.inbox, instance.count(turn.receiver)), instance.plan.late + 1)
             if isinstance(turn, Turn)
             else None
-            for turn in stage.plan.turns
+            for turn in instance.plan.turns
         ]
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
         for n in range(first, last):
             self.look(n)
-            for i, turn in enumerate(self.stage.plan.turns):
+            for i, turn in enumerate(self.instance.plan.turns):
                 if isinstance(turn, Tell):
                     self.telling(i, turn, n)
                 else:
@@ -43,29 +43,31 @@ class PlainEngine:
 
     def look(self, n: int) -> None:
         """What each node that has data sees this round, and whether it can talk."""
-        stage = self.stage
+        instance = self.instance
         self.data: list[Any] = []
-        self.present = np.zeros(stage.task.clients, bool)
-        for k in range(stage.task.clients):
-            moment = self.moment(stage.data_role, k, n)
+        self.present = np.zeros(instance.task.clients, bool)
+        for k in range(instance.task.clients):
+            moment = self.moment(instance.data_role, k, n)
             fresh, seen = False, None
-            if works(stage.weather, moment):
-                with at(n, stage.data_role, k):
-                    fresh, seen = stage.task.observe(stage.task.source, tabled_one(stage.task.sample), moment)
+            if works(instance.conditions, moment):
+                with at(n, instance.data_role, k):
+                    fresh, seen = instance.task.observe(instance.task.source, tabled_one(instance.task.sample), moment)
             self.data.append(seen if fresh else None)
-            self.present[k] = fresh and available(stage.weather, moment)
+            self.present[k] = fresh and available(instance.conditions, moment)
 
     def moment(self, role: str, k: int, n: int, peer: int = -1, degree: int = 1, kept: float = 1.0) -> Moment:
         """The moment of a node: nodes without data are always there."""
-        has_data = role == self.stage.data_role
+        has_data = role == self.instance.data_role
         present = bool(self.present[k]) if has_data else True
-        return Moment(k, n, key_of(self.stage.seed, k if has_data else k + SERVER_KEYS, n), peer, degree, present, kept)
+        return Moment(
+            k, n, key_of(self.instance.seed, k if has_data else k + SERVER_KEYS, n), peer, degree, present, kept
+        )
 
     def telling(self, i: int, turn: Tell, n: int) -> None:
         """Each receiver that is there is told something, if its sender has something for it."""
-        stage = self.stage
-        links = stage.links_of(turn, n)
-        for k in range(stage.count(turn.receiver)):
+        instance = self.instance
+        links = instance.links_of(turn, n)
+        for k in range(instance.count(turn.receiver)):
             listener = self.moment(turn.receiver, k, n, int(links.senders[links.starts[k]]))
             if not listener.present:
                 continue
@@ -73,21 +75,21 @@ class PlainEngine:
             word = tabled_one(turn.word)
             teller = Moment(sender, n, listener.key, k, links.fan_out[sender], True, 1.0)
             with at(n, turn.sender, sender):
-                told = turn.tell(row(stage.plan.tables[turn.sender], sender), word, stage.plan.settings, teller)
-            if turn.receiver == stage.data_role:
+                told = turn.tell(row(instance.plan.tables[turn.sender], sender), word, instance.plan.settings, teller)
+            if turn.receiver == instance.data_role:
                 self.present[k] = told
             if told:
                 self.messages[i] += 1
                 with at(n, turn.receiver, k):
-                    turn.take(row(stage.plan.tables[turn.receiver], k), word, stage.plan.settings, listener)
+                    turn.take(row(instance.plan.tables[turn.receiver], k), word, instance.plan.settings, listener)
 
     def acting(self, i: int, turn: Turn, n: int) -> None:
         """Senders act; what they say travels; receivers hear and merge."""
-        stage, plan = self.stage, self.stage.plan
-        links = stage.links_of(turn, n)
+        instance, plan = self.instance, self.instance.plan
+        links = instance.links_of(turn, n)
         said: dict[int, tuple[Any, int]] = {}
-        for k in range(stage.count(turn.sender)):
-            has_data = turn.sender == stage.data_role
+        for k in range(instance.count(turn.sender)):
+            has_data = turn.sender == instance.data_role
             if has_data and self.data[k] is None:
                 continue
             moment = self.moment(turn.sender, k, n, degree=int(links.fan_out[k]))
@@ -95,18 +97,18 @@ class PlainEngine:
             with at(n, turn.sender, k):
                 spoke = turn.act(
                     row(plan.tables[turn.sender], k),
-                    self.data[k] if has_data else stage.nothing,
+                    self.data[k] if has_data else instance.nothing,
                     word,
                     plan.settings,
                     moment,
                 )
             self.updates += has_data
             if spoke and moment.present:
-                said[k] = word, delay(stage.weather, moment) if has_data else 0
+                said[k] = word, delay(instance.conditions, moment) if has_data else 0
         self.said[i] = said
         kept = self.deliver(i, turn, n, links, said)
         slot = n % (plan.late + 1)
-        for k in range(stage.count(turn.receiver)):
+        for k in range(instance.count(turn.receiver)):
             degree = int(links.starts[k + 1] - links.starts[k])
             moment = self.moment(turn.receiver, k, n, degree=degree, kept=kept[k])
             box = row(row(self.inboxes[i], slot), k)
@@ -117,12 +119,12 @@ class PlainEngine:
 
     def deliver(self, i: int, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> Any:
         """Carry every message into the inbox of the round it arrives in; returns what each sender keeps."""
-        slots = self.stage.plan.late + 1
-        kept = np.ones(max(self.stage.count(turn.receiver), self.stage.count(turn.sender)))
-        for k in range(self.stage.count(turn.receiver)):
+        slots = self.instance.plan.late + 1
+        kept = np.ones(max(self.instance.count(turn.receiver), self.instance.count(turn.sender)))
+        for k in range(self.instance.count(turn.receiver)):
             there = self.moment(turn.receiver, k, n).present
             for e in range(links.starts[k], links.starts[k + 1]):
-                if self.only and links.senders[e] >= self.stage.count(turn.sender):
+                if self.only and links.senders[e] >= self.instance.count(turn.sender):
                     continue
                 sender, weight = int(links.senders[e]), float(links.weights[e])
                 if sender not in said or not there:
@@ -133,7 +135,7 @@ class PlainEngine:
                     kept[sender] -= weight
                     with at(n, turn.receiver, k):
                         box = row(row(self.inboxes[i], (n + late) % slots), k)
-                        turn.hear(box, word, self.stage.plan.settings, Edge(sender, weight, late, n))
+                        turn.hear(box, word, self.instance.plan.settings, Edge(sender, weight, late, n))
         return kept
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from archipel.errors import Diverged
 from archipel.node import weight_of
-from archipel.privacy.purse import MANY
+from archipel.privacy.accountant import MANY
 from archipel.results import Result, Row
 from archipel.simulate.engine import Engine
-from archipel.simulate.stage import Stage
+from archipel.simulate.instance import Instance
 
 Progress = Callable[[int, int, str], None]  # rounds done, rounds in all (over all seeds), what is going on
 
@@ -35,12 +35,12 @@ class Recorder:
     def play(self, stop: threading.Event, note: Callable[[int, str], None]) -> "Recorder":
         """Play all rounds, measuring every so often, until done or told to stop."""
         federation = self.federation
-        stage = federation.stage(self.seed)
-        self.graph = stage.graph
+        instance = federation.instance(self.seed)
+        self.graph = instance.graph
         note(0, "compiling, once")
-        engine = federation.engine_of(stage, self.side_by_side)
+        engine = federation.engine_of(instance, self.side_by_side)
         engine.advance(0, 0)
-        self.measure(stage, engine)
+        self.measure(instance, engine)
         while self.done < federation.rounds and not stop.is_set():
             until = min(federation.rounds, self.done - self.done % federation.every + federation.every)
             begun = time.perf_counter()
@@ -48,21 +48,21 @@ class Recorder:
             self.seconds += time.perf_counter() - begun
             note(until - self.done, "")
             self.done = until
-            self.measure(stage, engine)
-        if stage.plan.purse:
-            self.ledger = stage.plan.purse.ledger(stage.plan.tables, self.paid)
+            self.measure(instance, engine)
+        if instance.plan.accountant:
+            self.ledger = instance.plan.accountant.ledger(instance.plan.tables, self.paid)
         return self
 
-    def measure(self, stage: Stage, engine: Engine) -> None:
+    def measure(self, instance: Instance, engine: Engine) -> None:
         """Scores of the models, and what was sent so far."""
-        self.models = self.federation.algorithm.models(stage.plan.tables)
+        self.models = self.federation.algorithm.models(instance.plan.tables)
         if self.strict and not all(map(finite, self.models.values())):
             raise Diverged(f"By round {self.done} a model is NaN or infinite (seed {self.seed}). {self.advice()}")
-        scores = stage.task.score(self.models, self.done)
-        if stage.plan.measure:
-            scores = scores | stage.plan.measure(stage.plan.tables, self.done)
-        if stage.plan.purse:
-            paid = stage.plan.purse.paid(stage.plan.tables)
+        scores = instance.task.score(self.models, self.done)
+        if instance.plan.measure:
+            scores = scores | instance.plan.measure(instance.plan.tables, self.done)
+        if instance.plan.accountant:
+            paid = instance.plan.accountant.paid(instance.plan.tables)
             if len(paid.rho) <= MANY:
                 self.paid.append((self.done, paid))
             scores = scores | {"rho.node": paid.rho[:MANY], "epsilon.node": paid.epsilon[:MANY]}
@@ -72,8 +72,8 @@ class Recorder:
             else:
                 self.rows.append((self.seed, self.done, metric, float(value), ""))
         sent: dict[str, float] = {}  # several turns may go one way
-        for i, turn in enumerate(stage.plan.turns):
-            for unit, weight in (("parameters", stage.plan.parameters[i]), ("bytes", weight_of(turn.word))):
+        for i, turn in enumerate(instance.plan.turns):
+            for unit, weight in (("parameters", instance.plan.parameters[i]), ("bytes", weight_of(turn.word))):
                 metric = f"{unit}.{turn.sender}-{turn.receiver}"
                 sent[metric] = sent.get(metric, 0.0) + engine.messages[i] * weight
         for metric, value in sent.items():
@@ -102,7 +102,7 @@ def run(
 ) -> Result:
     """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges."""
     strict = theory is None
-    beside = getattr(federation.algorithm, "beside", None) if theory is None else None
+    extra_theory = getattr(federation.algorithm, "extra_theory", None) if theory is None else None
     theory = federation.check() if theory is None else theory
     stop, lock = threading.Event(), threading.Lock()
     total, done = seeds * federation.rounds, [0]
@@ -131,8 +131,8 @@ def run(
             if not isinstance(problem, KeyboardInterrupt):
                 raise
             interrupted = True
-    if beside and not interrupted:  # what theory says can only be known by playing more
-        theory = theory | beside(federation)
+    if extra_theory and not interrupted:  # what theory says can only be known by playing more
+        theory = theory | extra_theory(federation)
     begun = [recorder for recorder in recorders if recorder.rows]
     return Result(
         federation.to_toml(),

@@ -10,7 +10,7 @@ from archipel.draws import key_of
 from archipel.environment import available, delay, works
 from archipel.node import Edge, Moment, clear, row
 from archipel.simulate.compile import build, enable, lent
-from archipel.simulate.stage import SERVER_KEYS, Stage, tabled
+from archipel.simulate.instance import SERVER_KEYS, Instance, tabled
 from archipel.turns import Plan
 
 NOTHING = -1  # in `lates`: no message this round
@@ -20,30 +20,30 @@ UPDATES, DOWN, UP, ARRIVED = 0, 1, 2, 3  # what is counted
 class StarEngine:
     """Plays a star; whole stretches of rounds in one call."""
 
-    def __init__(self, stage: Stage, parallel: bool):
-        plan, clients = stage.plan, stage.task.clients
+    def __init__(self, instance: Instance, parallel: bool):
+        plan, clients = instance.plan, instance.task.clients
         down, up = plan.turns
         blocks = blocks_of(clients) if parallel else 1
         self.counts = np.zeros((blocks, 8), np.int64)  # a row fills a line of the cache: threads do not share it
-        self.kernel = driver(plan, stage.task.observe, parallel)
-        self.stage = stage
+        self.kernel = driver(plan, instance.task.observe, parallel)
+        self.instance = instance
         self.tables = (
             plan.tables["client"],
             plan.tables["server"],
-            stage.task.source,
-            tabled(stage.task.sample, blocks),
+            instance.task.source,
+            tabled(instance.task.sample, blocks),
             tabled(down.word, blocks),
             tabled(up.word, clients),
             np.full(clients, NOTHING, np.int16),
             tabled(up.inbox, plan.late + 1),
             plan.settings,
-            stage.weather,
+            instance.conditions,
             self.counts,
         )
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
-        self.kernel(first, last, self.stage.seed, *self.tables)
+        self.kernel(first, last, self.instance.seed, *self.tables)
 
     @property
     def updates(self) -> int:
@@ -72,7 +72,7 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
         first, last, seed,  # the rounds to play
         all_clients, servers, source,  # what nodes keep
         samples, asked, outbox, lates, inboxes,  # scratch: a row a block, a client, or a round to come
-        numbers, climate, counts,  # settings, weather, what was done
+        numbers, all_conditions, counts,  # settings, conditions, what was done
     ):  # fmt: skip
         _ = kind
         nodes, blocks, slots = lates.shape[0], samples[0].shape[0], inboxes[0].shape[0]
@@ -82,20 +82,20 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
                 # Only arguments can cross into a prange, so what is lent is lent in here.
                 clients, server = lent(all_clients), row(lent(servers), 0)
                 streams, messages = lent(source), lent(outbox)
-                settings, weather = lent(numbers), lent(climate)
+                settings, conditions = lent(numbers), lent(all_conditions)
                 scratch, question = row(lent(samples), b), row(lent(asked), b)
                 updates, told, said = 0, 0, 0
                 for k in range(b * block, min(nodes, (b + 1) * block)):
                     lates[k] = NOTHING
                     key = key_of(seed, k, n)
                     moment = Moment(k, n, key, 0, 1, False, 1.0)
-                    if not works(weather, moment):
+                    if not works(conditions, moment):
                         continue
                     fresh, data = observe(streams, scratch, moment)
                     if not fresh:
                         continue
                     updates += 1
-                    present = available(weather, moment)
+                    present = available(conditions, moment)
                     if present:
                         present = tell(server, question, settings, Moment(0, n, key, k, nodes, True, 1.0))
                     client = row(clients, k)
@@ -105,7 +105,7 @@ def driver(plan: Plan, observe: Callable[..., Any], parallel: bool) -> Callable[
                         take(client, question, settings, now)
                     if act(client, data, row(messages, k), settings, now):
                         said += 1
-                        lates[k] = delay(weather, moment)
+                        lates[k] = delay(conditions, moment)
                 counts[b, UPDATES] += updates
                 counts[b, DOWN] += told
                 counts[b, UP] += said

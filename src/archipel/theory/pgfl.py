@@ -147,7 +147,7 @@ class Seen(NamedTuple):
 
     view: Any  # algorithms.pgfl.View
     links: Any  # among servers
-    data: Any  # algorithms.local.Lessons
+    data: Any  # algorithms.local.Factors
     shrinkage: Any  # (clients,): 2 lambda / |C_s|
     loss: int
 
@@ -233,15 +233,15 @@ def impact(federation: Any, start: str) -> Impact:
     algorithm = replace(federation.algorithm, start=start)
     lending = federation.with_(algorithm=algorithm)
     twin = federation.with_(algorithm=replace(algorithm, tau=0.0, decay=1.0))
-    stages = [each.stage() for each in (lending, twin)]
-    engines = [federation.engine_of(stage, True) for stage in stages]
+    instances = [each.instance() for each in (lending, twin)]
+    engines = [federation.engine_of(instance, True) for instance in instances]
     distance = []
     for n in range(federation.rounds):
         for engine in engines:
             engine.advance(n, n + 1)
-        models, others = (stage.plan.tables["server"].model for stage in stages)
+        models, others = (instance.plan.tables["server"].model for instance in instances)
         distance.append(float(np.max(np.sum((models - others) ** 2, -1))))
-    scene = lending.scene()
-    eta = largest_distance(algorithm.optima(scene, algorithm.view(scene))[0])
-    bound = borrowing_bound(stages[0].plan.settings.taus, eta)
+    setup = lending.setup()
+    eta = largest_distance(algorithm.optima(setup, algorithm.view(setup))[0])
+    bound = borrowing_bound(instances[0].plan.settings.taus, eta)
     return Impact(np.array(distance), bound, int(np.sum(np.array(distance) > bound * (1 + 1e-9))))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from archipel import Federation, Linear
+from archipel.algorithms.borrowing import borrow, taus_of
 from archipel.algorithms.fedavg import FedAvg, shuffle
-from archipel.algorithms.personal import borrow, taus_of
 from archipel.draws import key_of
 from archipel.errors import BadInput
-from archipel.problems.clustered import Related, chapters
+from archipel.problems.clustered import Related, segments
 from archipel.testing import check_algorithm
 from archipel.topology import Star
 
@@ -20,9 +20,9 @@ STAR = Star(clusters=3)
 
 def played(algorithm, topology=STAR, rounds=10, problem=SMALL):
     federation = Federation(problem, algorithm, topology, rounds=rounds, engine="plain")
-    stage = federation.stage()
-    federation.engine_of(stage).advance(0, rounds)
-    return stage.plan.tables, federation.scene()
+    instance = federation.instance()
+    federation.engine_of(instance).advance(0, rounds)
+    return instance.plan.tables, federation.setup()
 
 
 def test_borrowing_is_10():
@@ -44,10 +44,10 @@ def test_taus_are_a_number_a_decay_or_a_list():
 
 def test_fedavg_with_whole_steps_is_gradient_descent_on_each_clusters_samples():
     """One step a round on all samples: the mean by samples is a step on the pooled loss."""
-    tables, scene = played(FedAvg(step=0.03), rounds=12)
-    (shards,) = chapters(scene.task)[0]
+    tables, setup = played(FedAvg(step=0.03), rounds=12)
+    (shards,) = segments(setup.task)[0]
     for q in range(3):
-        rows = np.flatnonzero(scene.graph.cluster[shards.owner] == q)
+        rows = np.flatnonzero(setup.graph.cluster[shards.owner] == q)
         x, y, w = shards.x[rows], shards.y[rows], np.zeros(4)
         for _ in range(12):
             w = w - 0.03 * 2 * x.T @ (x @ w - y) / len(y)
@@ -84,9 +84,9 @@ def test_batches_pass_over_all_samples_once():
 
 
 def test_local_epochs_are_descent_in_that_order():
-    tables, scene = played(FedAvg(step=0.02, batch=2, epochs=2), Star(), rounds=1, problem=replace(SMALL, clients=3))
+    tables, setup = played(FedAvg(step=0.02, batch=2, epochs=2), Star(), rounds=1, problem=replace(SMALL, clients=3))
     total, samples = np.zeros(4), 0
-    for k, (x, y) in enumerate(chapters(scene.task)[0][0]):
+    for k, (x, y) in enumerate(segments(setup.task)[0][0]):
         w, order = np.zeros(4), np.zeros(len(y), np.int64)
         for epoch in range(2):
             shuffle(order, key_of(1, k, 0), epoch)

@@ -1,4 +1,4 @@
-"""The book of figures: every name leads to a figure, and a figure becomes a picture and a JSON file."""
+"""The gallery of figures: every name leads to a figure, and a figure becomes a picture and a JSON file."""
 
 import json
 import math
@@ -9,31 +9,31 @@ import pytest
 
 from archipel.errors import BadInput, Missing
 from archipel.figures import Claim, Figure
-from archipel.figures.book import BOOK, describe, reproduce, save
+from archipel.figures.gallery import GALLERY, describe, reproduce, save
 
 ARTICLE = ("2a", "2b", "2c", "3a", "3b", "3c", "4", "5", "6a", "6b", "6c")
 
 
 def test_every_figure_has_a_line_that_says_what_it_shows():
-    for name in BOOK:
-        assert callable(BOOK[name])
+    for name in GALLERY:
+        assert callable(GALLERY[name])
         assert 20 < len(describe(name)) <= 120, name
 
 
 def test_the_articles_figures_are_there_under_both_names():
     for figure in ARTICLE:
-        assert BOOK[f"thesis/4.{figure}"] is BOOK[f"pao-fed/{figure}"]
+        assert GALLERY[f"thesis/4.{figure}"] is GALLERY[f"pao-fed/{figure}"]
 
 
 def test_names_that_are_not_there():
     for name in ("pao-fed/9z", "nobody/1", "thesis/99", ""):
-        assert name not in BOOK
+        assert name not in GALLERY
         with pytest.raises(BadInput, match="figure = "):
             reproduce(name)
 
 
 def test_a_paper_is_loaded_when_it_is_wanted():
-    code = "import sys, archipel.figures.book; print('archipel.figures.pao_fed' in sys.modules)"
+    code = "import sys, archipel.figures.gallery; print('archipel.figures.pao_fed' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 

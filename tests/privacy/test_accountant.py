@@ -1,4 +1,4 @@
-"""The purse: paid before anything is said, never more than the limit, and the ledger it leaves."""
+"""The accountant: paid before anything is said, never more than the limit, and the ledger it leaves."""
 
 import json
 import math
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.environment import Environment
 from archipel.federation import Federation
+from archipel.privacy.accountant import pay, pay_per_sample, release_cost, spend_all
 from archipel.privacy.accounting import record
 from archipel.privacy.ledger import Ledger, Terms, ZcdpBudget
 from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE
 from archipel.privacy.policy import Privacy, Range, release_costs
-from archipel.privacy.purse import pay, pay_apart, release_cost, spend_all
 from archipel.privacy.releases import Gaussian, Laplace, rho_of
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
@@ -28,13 +28,13 @@ class Row(NamedTuple):
     releases: Any
 
 
-def purse(limit):
+def accountant(limit):
     return Row(np.zeros(1), np.array([limit]), np.zeros(1))
 
 
 @given(st.lists(st.floats(0, 2), max_size=40), st.floats(0, 5))
-def test_a_purse_never_holds_more_than_its_limit(costs, limit):
-    me, taken = purse(limit), []
+def test_an_account_never_holds_more_than_its_limit(costs, limit):
+    me, taken = accountant(limit), []
     for cost in costs:
         before = me.spent[0]
         if pay(me, cost):
@@ -47,15 +47,18 @@ def test_a_purse_never_holds_more_than_its_limit(costs, limit):
 
 @given(st.lists(st.floats(0, 2), max_size=40), st.floats(0, 5))
 def test_apart_the_dearest_sample_counts(costs, limit):
-    me = purse(limit)
-    taken = [cost for cost in costs if pay_apart(me, cost)]
+    me = accountant(limit)
+    taken = [cost for cost in costs if pay_per_sample(me, cost)]
     assert taken == [cost for cost in costs if cost <= limit]
     assert me.spent[0] == max(taken, default=0.0)
 
 
 @given(st.lists(st.floats(0.001, 0.5), min_size=1, max_size=30), st.floats(0.01, 2))
-def test_a_purse_and_a_ledger_agree(mus, limit):
-    me, ledger = purse(ZcdpBudget(limit).gaussian_rho()), Ledger("k", Terms("sample", "replace-one"), ZcdpBudget(limit))
+def test_an_account_and_a_ledger_agree(mus, limit):
+    me, ledger = (
+        accountant(ZcdpBudget(limit).gaussian_rho()),
+        Ledger("k", Terms("sample", "replace-one"), ZcdpBudget(limit)),
+    )
     for n, mu in enumerate(mus):
         afforded = ledger.affords(Gaussian(mu))
         near = abs(ledger.rho() + mu * mu / 2 - limit) < 1e-11
@@ -78,31 +81,31 @@ def test_costs_are_the_accountants(sensitivity, scale):
 def test_without_noise_the_cost_is_infinite():
     for law in (NONE, GAUSSIAN, LAPLACE):
         assert release_cost(law, 1.0, 0.0) == math.inf
-    assert not pay(purse(1e9), release_cost(NONE, 1.0, 0.0))
+    assert not pay(accountant(1e9), release_cost(NONE, 1.0, 0.0))
 
 
-def paid(costs, limit, apart):
-    me = purse(limit)
+def paid(costs, limit, per_sample):
+    me = accountant(limit)
     for cost in costs:
-        (pay_apart if apart else pay)(me, cost)
+        (pay_per_sample if per_sample else pay)(me, cost)
     return me
 
 
 @given(
     st.lists(st.tuples(st.floats(0.01, 1), st.booleans()), min_size=1, max_size=12), st.floats(0.01, 4), st.booleans()
 )
-def test_nobody_pays_more_than_the_forecast_whichever_rounds_it_misses(rounds, limit, apart):
+def test_nobody_pays_more_than_the_forecast_whichever_rounds_it_misses(rounds, limit, per_sample):
     costs = [cost for cost, _ in rounds]
-    me = paid([cost for cost, there in rounds if there], limit, apart)
-    total, count = spend_all(np.array([costs]), [limit], apart)
+    me = paid([cost for cost, there in rounds if there], limit, per_sample)
+    total, count = spend_all(np.array([costs]), [limit], per_sample)
     assert me.spent[0] <= total[0] * (1 + 1e-12) and total[0] <= limit and me.releases[0] <= count[0]
-    always = paid(costs, limit, apart)
-    if apart or always.releases[0] == len(costs):  # the limit does not bind
+    always = paid(costs, limit, per_sample)
+    if per_sample or always.releases[0] == len(costs):  # the limit does not bind
         assert total[0] == pytest.approx(always.spent[0], rel=1e-12) and count[0] == always.releases[0]
 
 
 @given(st.floats(0.01, 1), st.integers(1, 12), st.floats(0.01, 4))
-def test_a_forecast_of_rounds_that_cost_the_same_is_what_a_purse_pays(cost, rounds, limit):
+def test_a_forecast_of_rounds_that_cost_the_same_is_what_an_account_pays(cost, rounds, limit):
     me, (total, count) = paid([cost] * rounds, limit, False), spend_all(np.full((1, rounds), cost), [limit])
     assert total[0] == me.spent[0] and count[0] == me.releases[0]
 
@@ -180,6 +183,6 @@ def test_a_million_clients_fit_into_a_ledger():
     (ledger,) = result.ledgers
     assert sum(node["clients"] for node in ledger["nodes"]) == 1200
     assert 1 < len(ledger["nodes"]) <= 7
-    table = described.stage().plan.purse.outlook()
+    table = described.instance().plan.accountant.outlook()
     assert [node["clients"] for node in table["nodes"]] == [1200]
     result.pictures()

@@ -1,7 +1,7 @@
-"""The purse: what a node pays before it says anything, inside node functions, and the ledger it leaves behind.
+"""The accountant: what a node pays before it says anything, inside node functions, and the ledger it leaves behind.
 
 A node's row has `spent`, `limit` and `releases`, arrays of one number. `pay` before anything enters a message or a
-state that is shared later; where it says False the node falls silent. `Purse` reads the same columns in a
+state that is shared later; where it says False the node falls silent. `Accountant` reads the same columns in a
 simulation, as a ledger.
 """
 
@@ -52,7 +52,7 @@ def pay(me: Any, cost: Any) -> Any:
 
 
 @kernel
-def pay_apart(me: Any, cost: Any) -> Any:
+def pay_per_sample(me: Any, cost: Any) -> Any:
     """As `pay`, where every sample is used once: each pays for itself, and the dearest one counts."""
     if cost > me.limit[0]:
         return False
@@ -69,12 +69,12 @@ class Paid(NamedTuple):
 
     rho: Any  # (clients,)
     releases: Any  # (clients,)
-    epsilon: Any  # (clients,), at the purse's delta
+    epsilon: Any  # (clients,), at the accountant's delta
     methods: Any  # (clients,): how the epsilon was found
 
 
-class Purse(NamedTuple):
-    """Where the clients' purses are, and what their payments mean.
+class Accountant(NamedTuple):
+    """Where the clients' accounts are, and what their payments mean.
 
     A plan may have its own in place of it, with `paid(tables)`, `forecast()` and `ledger(tables, over_time)`.
     """
@@ -87,14 +87,14 @@ class Purse(NamedTuple):
     planned_releases: Any  # (clients,): and in how many releases
     alike: bool = True  # all releases of a client cost the same
     role: str = "client"
-    apart: bool = False  # every sample pays for itself, see `pay_apart`
+    per_sample: bool = False  # every sample pays for itself, see `pay_per_sample`
 
     @property
     def delta(self) -> float:
         return self.policy.delta
 
-    def assuming(self, further: tuple[str, ...]) -> "Purse":
-        """The same purse, resting on more that nobody enforces."""
+    def assuming(self, further: tuple[str, ...]) -> "Accountant":
+        """The same accountant, resting on more that nobody enforces."""
         held = tuple(Assumption(what, ASSUMED) for what in further)
         terms = Terms(self.terms.unit, self.terms.relation, (*self.terms.assumptions, *held))
         return self._replace(terms=terms)
@@ -131,7 +131,7 @@ class Purse(NamedTuple):
         """
         if releases == 0 or rho == 0:
             return 0.0, NOTHING
-        if self.apart:
+        if self.per_sample:
             return laplace_epsilon(rho), PURE
         alike, each = self.alike, laplace_epsilon(rho / releases)
         if alike and exactly:
@@ -213,7 +213,7 @@ def history(over_time: list[tuple[int, Paid]], k: int) -> dict[str, list[Any]]:
     }
 
 
-def spend_all(costs: Any, limits: Any, apart: bool = False) -> tuple[Any, Any]:
+def spend_all(costs: Any, limits: Any, per_sample: bool = False) -> tuple[Any, Any]:
     """What a client pays at most, and how often: (clients, rounds) of costs, against limits.
 
     That is what it pays who releases in every round that the limit covers. But where rounds cost differently and the
@@ -225,13 +225,13 @@ def spend_all(costs: Any, limits: Any, apart: bool = False) -> tuple[Any, Any]:
     for n in range(costs.shape[1]):
         cost = np.broadcast_to(costs[:, n], limits.shape)
         single = cost <= limits
-        covered = single if apart else total + cost <= limits
-        total = np.where(covered, np.maximum(total, cost) if apart else total + cost, total)
+        covered = single if per_sample else total + cost <= limits
+        total = np.where(covered, np.maximum(total, cost) if per_sample else total + cost, total)
         count += covered
         whole += np.where(single, cost, 0.0)
         dearest = np.where(single, np.maximum(dearest, cost), dearest)
         cheapest = np.where(single, np.minimum(cheapest, cost), cheapest)
-    for k in [] if apart else np.flatnonzero((whole > total) & (dearest > cheapest)):
+    for k in [] if per_sample else np.flatnonzero((whole > total) & (dearest > cheapest)):
         total[k] = min(limits[k], whole[k])
         cheap_first = np.cumsum(np.sort(costs[k % len(costs)]))
         count[k] = np.searchsorted(cheap_first, limits[k] * (1 + 1e-12), "right")  # in any order

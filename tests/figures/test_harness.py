@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from archipel.algorithms.pao_fed import PaoFed
-from archipel.figures import lab as labs
-from archipel.figures.book import reproduce, save
-from archipel.figures.lab import HALVINGS, Lab, Scale
+from archipel.figures import harness
+from archipel.figures.gallery import reproduce, save
+from archipel.figures.harness import HALVINGS, PaoFedExperiment, Scale
 from archipel.problems.synthetic import Synthetic
 
 PRECISION = 2 ** (1 / 2**HALVINGS)
@@ -18,13 +18,13 @@ PRECISION = 2 ** (1 / 2**HALVINGS)
 @pytest.fixture
 def small(monkeypatch):
     """Few clients, few features, few rounds."""
-    monkeypatch.setattr(labs, "QUICK", Scale(seeds=3, rounds=200, tries=2))
-    monkeypatch.setattr(labs, "DATA", Synthetic(clients=32, features=40, test=60))
-    monkeypatch.setattr(labs, "KEPT", {})
+    monkeypatch.setattr(harness, "QUICK", Scale(seeds=3, rounds=200, tries=2))
+    monkeypatch.setattr(harness, "DATA", Synthetic(clients=32, features=40, test=60))
+    monkeypatch.setattr(harness, "KEPT", {})
 
 
-class Paper(Lab):
-    """A lab where the error is a known function of the step, and a list of the steps that were tried."""
+class Paper(PaoFedExperiment):
+    """An experiment where the error is a known function of the step, and a list of the steps that were tried."""
 
     def __init__(self, error):
         self.error, self.largest, self.tried = error, 1.0, []
@@ -38,46 +38,46 @@ class Paper(Lab):
 
 def test_matching_a_known_function():
     for wanted in (0.011, 0.1, 0.5, 0.9):
-        lab = Paper(lambda step: -math.log(step))
-        found = lab.matched(PaoFed(step=7.0), PaoFed(step=wanted)).step
+        experiment = Paper(lambda step: -math.log(step))
+        found = experiment.matched(PaoFed(step=7.0), PaoFed(step=wanted)).step
         assert 1 / PRECISION < found / wanted < PRECISION
-        assert max(lab.tried) <= lab.largest
+        assert max(experiment.tried) <= experiment.largest
 
 
 def test_who_cannot_start_as_fast_starts_as_fast_as_it_can():
-    lab = Paper(lambda step: -5.0 if step == 9.0 else abs(math.log(step / 0.25)))
-    assert lab.matched(PaoFed(), PaoFed(step=9.0)).step == 0.25
+    experiment = Paper(lambda step: -5.0 if step == 9.0 else abs(math.log(step / 0.25)))
+    assert experiment.matched(PaoFed(), PaoFed(step=9.0)).step == 0.25
 
 
 def test_the_fast_side_of_a_start_that_gets_worse_again_is_not_taken():
     """Two steps start alike where large ones hurt; the smaller one is the method's."""
-    lab = Paper(lambda step: abs(math.log(step / 0.3)))
-    found = lab.matched(PaoFed(), PaoFed(step=0.15)).step
+    experiment = Paper(lambda step: abs(math.log(step / 0.3)))
+    found = experiment.matched(PaoFed(), PaoFed(step=0.15)).step
     assert 1 / PRECISION < found / 0.15 < PRECISION
 
 
 def test_the_best_step_of_a_known_function():
     for best in (0.03, 0.2, 0.6, 5.0):
-        lab = Paper(lambda step, best=best: math.log(step / best) ** 2)
-        found = lab.best(PaoFed()).step
-        assert max(lab.tried) <= lab.largest
+        experiment = Paper(lambda step, best=best: math.log(step / best) ** 2)
+        found = experiment.best(PaoFed()).step
+        assert max(experiment.tried) <= experiment.largest
         assert abs(math.log2(found / min(best, 1.0))) <= 0.25 + 1e-9  # half of half an octave
 
 
 def test_a_method_that_must_start_as_itself_gets_its_own_step(small):
-    lab = Lab(True, None)
+    experiment = PaoFedExperiment(True, None)
     for own in (0.1, 0.4):
         method = PaoFed("U1", step=own)
-        found = lab.matched(replace(method, step=0.01), like=method)
+        found = experiment.matched(replace(method, step=0.01), like=method)
         assert 1 / PRECISION < found.step / own < PRECISION
         assert replace(found, step=own) == method
 
 
 def test_a_lab_plays_every_setting_once(small):
-    lab = Lab(True, None)
+    experiment = PaoFedExperiment(True, None)
     calls = []
-    watched = Lab(True, lambda done, total, what: calls.append(what))
-    runs = lab.play("first", PaoFed())
+    watched = PaoFedExperiment(True, lambda done, total, what: calls.append(what))
+    runs = experiment.play("first", PaoFed())
     again = watched.play("second", PaoFed())
     assert calls == [] and again.label == "second" and again.errors is runs.errors
     watched.play("third", PaoFed("U2"))

@@ -1,10 +1,10 @@
-"""A federation on stage: what both engines play."""
+"""A federation made ready for one seed: what both engines play."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.environment import Weather
+from archipel.environment import Conditions
 from archipel.problems.task import Task
 from archipel.topology import Graph, Links
 from archipel.turns import Plan
@@ -27,13 +27,13 @@ class Nothing(NamedTuple):
     empty: Any
 
 
-class Stage(NamedTuple):
-    """A plan, its data, its links and its weather, for one seed."""
+class Instance(NamedTuple):
+    """A plan, its data, its links and its conditions, for one seed."""
 
     plan: Plan
     task: Task
     links: dict[tuple[str, str], tuple[Edges, ...]]  # (sender, receiver) -> one for each phase
-    weather: Weather
+    conditions: Conditions
     seed: int
     data_role: str = "client"
     nothing: Any = Nothing(np.zeros(1))

@@ -23,7 +23,7 @@ FEW = 20  # points that are marked
 DASHES = ("--", "-.", ":")
 
 
-class Book(Mapping[str, Draw]):
+class Gallery(Mapping[str, Draw]):
     """`paper/figure` to the function that draws it; other names (thesis/4.2a) lead to the same function."""
 
     def __init__(self, papers: Mapping[str, str]):
@@ -53,19 +53,19 @@ def module(home: str) -> Any:
     return import_module(home)
 
 
-BOOK = Book(PAPERS)
+GALLERY = Gallery(PAPERS)
 
 
 def describe(name: str) -> str:
     """What a figure shows, in a line."""
-    return (BOOK[name].__doc__ or "").strip().split("\n")[0]
+    return (GALLERY[name].__doc__ or "").strip().split("\n")[0]
 
 
 def reproduce(name: str, quick: bool = False, progress: Progress | None = None) -> Figure:
     """Measure a figure anew, under the name that was asked for."""
-    if name not in BOOK:
-        raise BadInput("figure", name, did_you_mean(name, BOOK))
-    return replace(BOOK[name](quick, progress), name=name)
+    if name not in GALLERY:
+        raise BadInput("figure", name, did_you_mean(name, GALLERY))
+    return replace(GALLERY[name](quick, progress), name=name)
 
 
 def save(figure: Figure, folder: str | Path) -> Path:

@@ -1,7 +1,7 @@
 """Where online methods are measured side by side: one problem, one environment, one schedule.
 
-The article compares methods at steps that make them start alike (V-A): `Lab.matched` finds such a step. That favours
-whoever profits from small steps, so beside it stands each method at its own best step, which `Lab.best` finds. Both
+The article compares methods at steps that make them start alike (V-A): `matched` finds such a step. That favours
+whoever profits from small steps, so beside it stands each method at its own best step, which `best` finds. Both
 searches stay within the steps that the theorems allow.
 """
 
@@ -50,7 +50,7 @@ def bounds_of(problem: Any) -> dict[str, float]:
     return Federation(problem, PaoFed(force=True), rounds=FULL.rounds).check()
 
 
-class Lab:
+class PaoFedExperiment:
     """Plays methods on one problem in one environment; every setting once."""
 
     def __init__(

@@ -22,7 +22,9 @@ def folder(tmp_path):
 
 
 def terms(problem):
-    return Federation(problem, ZcdpNfl(), Peers(shape="ring"), privacy=PRIVATE, rounds=5).stage().plan.purse.terms
+    return (
+        Federation(problem, ZcdpNfl(), Peers(shape="ring"), privacy=PRIVATE, rounds=5).instance().plan.accountant.terms
+    )
 
 
 def test_scales_that_are_taken_from_the_data_are_assumed_to_be_public(folder):
