@@ -21,10 +21,10 @@ from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
 from archipel.privacy.policy import Privacy, Range
-from archipel.problems.losses import LOGISTIC, LOSSES
+from archipel.problems.losses.online import ONLINE_LOSSES
+from archipel.problems.losses.supervised import LOGISTIC, LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
-from archipel.problems.online_losses import ONLINE_LOSSES
-from archipel.problems.shards import Shards, TrainTest, numbered, one
+from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
 from archipel.problems.task import Task
 from archipel.simulate.graph import SILENT, GraphEngine
 from archipel.simulate.instance import Edges, Instance

@@ -196,7 +196,7 @@ def listed_figures() -> Iterator[tuple[str, str]]:
 
 
 def listed_datasets() -> Iterator[tuple[str, str, str, str]]:
-    from archipel.problems.datasets import DATASETS
+    from archipel.problems.datasets.catalogue import DATASETS
 
     here = {True: "here", False: "not here"}
     return ((d.name, here[bool(d.available())], d.description, d.licence) for d in DATASETS.values())

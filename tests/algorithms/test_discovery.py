@@ -14,7 +14,7 @@ from archipel.algorithms.pgfl_discovery import diameter
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
-from archipel.problems.personal import adjusted_rand
+from archipel.problems.scoring.deviation import adjusted_rand
 from archipel.testing import check_algorithm, check_traffic
 from archipel.topology import Peers, Servers
 

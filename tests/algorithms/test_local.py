@@ -20,8 +20,8 @@ from archipel.algorithms.local import (
     solve_positive_loop,
 )
 from archipel.errors import BadInput
-from archipel.problems.losses import ABSOLUTE, LOGISTIC, SQUARED
-from archipel.problems.shards import join
+from archipel.problems.losses.supervised import ABSOLUTE, LOGISTIC, SQUARED
+from archipel.problems.splits.shards import join
 from archipel.problems.stored import Shard, stored_task
 from archipel.theory.pgfl import centralised
 

@@ -27,7 +27,7 @@ from archipel.errors import BadInput
 from archipel.node import Moment
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting, GrowingMean
-from archipel.problems.online_losses import ONLINE_LOSSES, loss_gradient, loss_value
+from archipel.problems.losses.online import ONLINE_LOSSES, loss_gradient, loss_value
 from archipel.regions import anywhere, ball, box, project, simplex
 from archipel.simulate.plain import PlainEngine
 from archipel.testing import check_algorithm

@@ -23,10 +23,10 @@ from archipel.privacy.gaussian import mu_of
 from archipel.privacy.ledger import EpsilonBudget
 from archipel.privacy.policy import Privacy, Range
 from archipel.privacy.releases import Gaussian, Sampled
-from archipel.problems.learners import Batch
-from archipel.problems.learners import Linear as LinearLearner
 from archipel.problems.linear import Linear
-from archipel.problems.losses import LOSSES, slope
+from archipel.problems.losses.supervised import LOSSES, slope
+from archipel.problems.models.learners import Batch
+from archipel.problems.models.learners import Linear as LinearLearner
 from archipel.problems.synthetic import Synthetic
 from archipel.testing import check_algorithm
 from archipel.theory.pldp import noise_scale

@@ -9,7 +9,7 @@ from archipel.errors import Missing
 from archipel.figures import beijing, npfl, personal, pgfl, pgfl_pictures
 from archipel.figures.gallery import GALLERY
 from archipel.figures.learning import Runs
-from archipel.problems import datasets
+from archipel.problems.datasets import catalogue
 
 ARTICLE = {str(i) for i in range(1, 13)}
 THESIS = {
@@ -21,7 +21,7 @@ PICTURES = {"8", "9", "10", "11", "12"}
 
 def have(name):
     try:
-        return datasets.find(name)
+        return catalogue.find(name)
     except Missing:
         return None
 

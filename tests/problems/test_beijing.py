@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archipel.errors import BadInput
-from archipel.problems import beijing
-from archipel.problems.beijing import DERIVED, Air
-from archipel.problems.datasets import DATASETS
+from archipel.problems.datasets import beijing
+from archipel.problems.datasets.beijing import DERIVED, Air
+from archipel.problems.datasets.catalogue import DATASETS
 
 real = pytest.mark.skipif(not DATASETS["beijing-air"].available(), reason="Beijing air is not on this machine")
 

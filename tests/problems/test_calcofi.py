@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from archipel.errors import BadInput
-from archipel.problems import calcofi
-from archipel.problems.calcofi import ALL, MEASURED, Water
-from archipel.problems.datasets import DATASETS
-from archipel.problems.fourier import fourier, mapped
+from archipel.problems.datasets import calcofi
+from archipel.problems.datasets.calcofi import ALL, MEASURED, Water
+from archipel.problems.datasets.catalogue import DATASETS
+from archipel.problems.models.fourier import fourier, mapped
 
 real = pytest.mark.skipif(not DATASETS["calcofi"].available(), reason="CalCOFI is not on this machine")
 

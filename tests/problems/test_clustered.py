@@ -8,10 +8,11 @@ from archipel import Federation
 from archipel.algorithms.pgfl import Pgfl
 from archipel.errors import BadInput, Missing
 from archipel.node import Moment
-from archipel.problems import clusters, datasets
 from archipel.problems.clustered import BeijingStations, Pictures, Related, Segments, segments
-from archipel.problems.personal import Judge, adjusted_rand, deviations
-from archipel.problems.shards import join
+from archipel.problems.datasets import catalogue
+from archipel.problems.scoring.deviation import Judge, adjusted_rand, deviations
+from archipel.problems.splits import clusters
+from archipel.problems.splits.shards import join
 from archipel.topology import Peers, Servers
 
 SMALL = Related(clients=24, size=5, samples=(40, 60), gammas=(-0.4, 0.0, 0.4), noise=0.01, test=30)
@@ -19,7 +20,7 @@ SMALL = Related(clients=24, size=5, samples=(40, 60), gammas=(-0.4, 0.0, 0.4), n
 
 def have(name):
     try:
-        return datasets.find(name)
+        return catalogue.find(name)
     except Missing:
         return None
 

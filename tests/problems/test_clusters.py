@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archipel.errors import BadInput
-from archipel.problems import clusters, images
-from archipel.problems.clusters import DIGIT_PAIRS, DIGIT_TRIPLETS, ORGANS_ALIKE, ORGANS_APART
-from archipel.problems.datasets import DATASETS
-from archipel.problems.images import Loaded, Pooled
+from archipel.problems.datasets import images
+from archipel.problems.datasets.catalogue import DATASETS
+from archipel.problems.datasets.images import Loaded, Pooled
+from archipel.problems.splits import clusters
+from archipel.problems.splits.clusters import DIGIT_PAIRS, DIGIT_TRIPLETS, ORGANS_ALIKE, ORGANS_APART
 
 
 def made_up(each=200, labels=10):

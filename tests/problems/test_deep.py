@@ -13,9 +13,9 @@ from torch import nn  # noqa: E402
 from archipel.algorithms.pao_fed import PaoFed  # noqa: E402
 from archipel.errors import BadInput, Missing  # noqa: E402
 from archipel.federation import Federation  # noqa: E402
-from archipel.problems import networks  # noqa: E402
 from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: E402
-from archipel.problems.networks import Network, Units  # noqa: E402
+from archipel.problems.models import networks  # noqa: E402
+from archipel.problems.models.networks import Network, Units  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +186,7 @@ def test_large_batches_are_summed_in_parts(monkeypatch):
     net = network(networks.cnn((1, 9, 9), 4, ()), data)
     whole, parts = np.zeros(net.size), np.zeros(net.size)
     net.clipped_sum(whole, net.start(), data, np.arange(30), 0.5)
-    monkeypatch.setattr("archipel.problems.per_example.CHUNK", 7)
+    monkeypatch.setattr("archipel.problems.models.per_example.CHUNK", 7)
     net.clipped_sum(parts, net.start(), data, np.arange(30), 0.5)
     assert parts == pytest.approx(whole, abs=1e-12)
 

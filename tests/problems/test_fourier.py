@@ -5,7 +5,7 @@ import pytest
 
 from archipel.errors import BadInput
 from archipel.node import cosines
-from archipel.problems.fourier import fourier, mapped
+from archipel.problems.models.fourier import fourier, mapped
 
 
 def gaussian(x, y, width):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from archipel.errors import BadInput
-from archipel.problems import images
-from archipel.problems.datasets import DATASETS
+from archipel.problems.datasets import images
+from archipel.problems.datasets.catalogue import DATASETS
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archipel.errors import BadInput
-from archipel.problems import shards
-from archipel.problems.shards import Shards
+from archipel.problems.splits import shards
+from archipel.problems.splits.shards import Shards
 
 
 def some(sizes=(2, 1, 4), columns=3, seed=0):

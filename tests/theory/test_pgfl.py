@@ -12,7 +12,7 @@ from archipel.algorithms.pgfl import Gfl, Pgfl
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related, segments
-from archipel.problems.losses import LOGISTIC
+from archipel.problems.losses.supervised import LOGISTIC
 from archipel.theory import pgfl as theory
 from archipel.topology import Servers
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from archipel.node import add_scaled, dot, kernel
 from archipel.privacy.bounding import clip_target, norm_l1, norm_l2
-from archipel.problems.losses import LOGISTIC, slope
+from archipel.problems.losses.supervised import LOGISTIC, slope
 
 ROOM = 1.0 - 1e-14  # for rounding: a clipped norm is at most the bound in floating point too
 

@@ -19,7 +19,7 @@ from archipel.algorithms.online_fed import Inbox, Model, Server, hear, take, tel
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.privacy.noise import GAUSSIAN
-from archipel.problems.online_losses import loss_gradient
+from archipel.problems.losses.online import loss_gradient
 from archipel.regions import ball, project
 from archipel.turns import Plan, Setup, Tell, Turn
 

@@ -13,7 +13,7 @@ from archipel.algorithms.borrowing import borrow, taus_of
 from archipel.draws import BATCH, SELECTED, integer, uniform
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, dot, kernel
-from archipel.problems.losses import slope
+from archipel.problems.losses.supervised import slope
 from archipel.turns import Plan, Setup, Tell, Turn
 
 

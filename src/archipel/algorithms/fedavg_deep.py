@@ -23,7 +23,7 @@ from archipel.privacy.bounding import clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms
 from archipel.privacy.personal import PersonalBudget, PersonalLedgers, affordable_mu, check_reach, release_of
 from archipel.privacy.releases import Release
-from archipel.problems.learners import check_finite, learner_of, sizes_of
+from archipel.problems.models.learners import check_finite, learner_of, sizes_of
 from archipel.turns import Plan, Setup, Tell, Turn
 
 

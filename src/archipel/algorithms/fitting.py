@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.problems.losses import ABSOLUTE, HUBER, LOGISTIC, SQUARED
+from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, SQUARED
 from archipel.topology.connectivity import DENSE, algebraic_connectivity
 
 SLOPE = {SQUARED: 2.0, LOGISTIC: 0.25, HUBER: 1.0}  # the largest second derivative of a loss

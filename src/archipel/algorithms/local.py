@@ -17,8 +17,8 @@ from archipel.algorithms.bounded import ROOM
 from archipel.errors import BadInput
 from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec
 from archipel.problems.clustered import segments
-from archipel.problems.losses import LOGISTIC, LOSSES, SQUARED, slope
-from archipel.problems.shards import Shards
+from archipel.problems.losses.supervised import LOGISTIC, LOSSES, SQUARED, slope
+from archipel.problems.splits.shards import Shards
 from archipel.problems.task import Task
 
 PRECISE = 1e-15  # of the gradient's norm, at which a Newton search ends

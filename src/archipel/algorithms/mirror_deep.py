@@ -37,7 +37,7 @@ from archipel.privacy.personal import (
     sampled_laplace,
 )
 from archipel.privacy.releases import Release, Zcdp
-from archipel.problems.learners import check_finite, learner_of, names_of, sizes_of
+from archipel.problems.models.learners import check_finite, learner_of, names_of, sizes_of
 from archipel.regions import anywhere, ball
 from archipel.turns import Plan, Setup, Turn
 

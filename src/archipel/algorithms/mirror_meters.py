@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from archipel.algorithms.constraints import Constraint
-from archipel.problems.losses import LOGISTIC, SQUARED
-from archipel.problems.online_losses import DISTANCE, LINEAR
+from archipel.problems.losses.online import DISTANCE, LINEAR
+from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.regions import ANYWHERE, BALL, BOX, SIMPLEX, lowest
 from archipel.theory.comparators import Logistic, Quadratic, best
 from archipel.turns import Setup

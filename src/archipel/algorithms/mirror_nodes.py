@@ -14,7 +14,7 @@ from archipel.node import add_exactly, assign, dot_exactly, exact
 from archipel.privacy.accountant import release_cost
 from archipel.privacy.bounding import clip_l1, clip_l2, clip_target
 from archipel.privacy.noise import LAPLACE, disturb, release_key
-from archipel.problems.online_losses import DISTANCE, LINEAR, loss_gradient, loss_value, square_distance
+from archipel.problems.losses.online import DISTANCE, LINEAR, loss_gradient, loss_value, square_distance
 
 PLAIN, SADDLE, QUEUE = 0, 1, 2  # no budget; chapter 3; chapter 4
 PUSH_SUM, AS_SENT, AS_HEARD = 0, 1, 2  # push-sum; (5.13), a sender's weights sum to one; chapter 2, a receiver's do

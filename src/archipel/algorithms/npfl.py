@@ -16,9 +16,9 @@ from archipel.algorithms.zcdp_nfl import priced
 from archipel.errors import BadInput, did_you_mean
 from archipel.privacy.policy import Guard
 from archipel.problems.clustered import segments
-from archipel.problems.losses import SQUARED
-from archipel.problems.personal import deviations
-from archipel.problems.shards import Shards
+from archipel.problems.losses.supervised import SQUARED
+from archipel.problems.scoring.deviation import deviations
+from archipel.problems.splits.shards import Shards
 from archipel.turns import Plan, Setup, Turn
 
 DEFAULT_RIDGE = 0.01  # lambda, which the thesis does not give

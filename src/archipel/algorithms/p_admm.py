@@ -15,7 +15,7 @@ from archipel.algorithms.zcdp_nfl import ZcdpNfl, degrees_of, say
 from archipel.errors import BadInput
 from archipel.node import kernel, matvec
 from archipel.privacy.policy import Privacy
-from archipel.problems.losses import SQUARED
+from archipel.problems.losses.supervised import SQUARED
 from archipel.turns import Plan, Setup
 
 

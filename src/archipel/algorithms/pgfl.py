@@ -19,7 +19,7 @@ from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.privacy.policy import Guard
 from archipel.problems.clustered import segments
-from archipel.problems.losses import LOGISTIC
+from archipel.problems.losses.supervised import LOGISTIC
 from archipel.turns import Plan, Setup, Tell, Turn
 
 DEFAULT_RIDGE = 0.01  # lambda, which the article does not give
@@ -237,7 +237,7 @@ class Pgfl:
 
     def measuring(self, setup: Setup, view: View) -> Any:
         """How far everyone is from its cluster's centralised solution, squared and relative; and tau."""
-        from archipel.problems.personal import deviations
+        from archipel.problems.scoring.deviation import deviations
 
         if setup.task.loss == LOGISTIC and not self.weights(setup, view).all():
             return None  # separable classes have no solution
@@ -380,7 +380,7 @@ def guard_of(setup: Setup) -> Guard:
 
 def slopes(setup: Setup, models: Any) -> Any:
     """The gradient of each client's loss at its own model."""
-    from archipel.problems.losses import gradient
+    from archipel.problems.losses.supervised import gradient
     from archipel.problems.stored import Shard
 
     out = np.zeros_like(models)

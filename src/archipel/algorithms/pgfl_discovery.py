@@ -22,7 +22,7 @@ from archipel.algorithms.discovery import (
 )
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
-from archipel.problems.losses import LOGISTIC
+from archipel.problems.losses.supervised import LOGISTIC
 from archipel.turns import Plan, Setup, Turn
 
 LARGE = 200_000_000  # numbers that all servers together would keep

@@ -35,7 +35,7 @@ from archipel.privacy.personal import (
     roughly_affordable_mu,
 )
 from archipel.privacy.releases import RELATIONS, Gaussian
-from archipel.problems.learners import check_finite, learner_of, names_of, sizes_of
+from archipel.problems.models.learners import check_finite, learner_of, names_of, sizes_of
 from archipel.theory.pldp import noise_scale
 from archipel.turns import Plan, Setup, Tell, Turn
 

@@ -30,7 +30,7 @@ from archipel.privacy.accountant import Accountant, pay, release_cost, spend_all
 from archipel.privacy.bounding import project_ball
 from archipel.privacy.noise import NONE, disturb
 from archipel.privacy.policy import Guard, Noise, Privacy, release_costs
-from archipel.problems.losses import LOSSES, SQUARED
+from archipel.problems.losses.supervised import LOSSES, SQUARED
 from archipel.theory import zcdp_nfl as theory
 from archipel.topology.connectivity import DENSE
 from archipel.turns import Plan, Setup, Turn

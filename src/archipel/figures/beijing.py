@@ -14,8 +14,8 @@ from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures.personal import OURS, ClusterExperiment
-from archipel.problems import beijing
 from archipel.problems.clustered import BeijingStations
+from archipel.problems.datasets import beijing
 from archipel.topology import Peers
 
 ROUNDS, RIDGE = 200, 0.01

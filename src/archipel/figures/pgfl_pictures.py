@@ -14,7 +14,7 @@ from archipel.figures import Claim, Figure, Progress
 from archipel.figures.learning import Runs
 from archipel.figures.personal import ClusterExperiment, accuracies, dynamic, end, lead, more_accurate, start
 from archipel.problems.clustered import Pictures
-from archipel.problems.datasets import find
+from archipel.problems.datasets.catalogue import find
 from archipel.topology import Servers
 
 GRAPH = Servers(servers=10, mean_degree=3.0, clusters=3)

@@ -18,9 +18,9 @@ from archipel.errors import Missing
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.privacy.personal import by_all, saved_noise
-from archipel.problems.datasets import known
+from archipel.problems.datasets.catalogue import known
+from archipel.problems.datasets.images import load
 from archipel.problems.deep import Deep
-from archipel.problems.images import load
 from archipel.theory.pldp import Course, convergence_bound, noise_scale, out_of_order
 
 SAMPLINGS = ("optimal", "uniform", "weight")
@@ -129,7 +129,7 @@ def played(trial: Trial, sampling: str, progress: Progress | None) -> Runs:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Seeds run side by side: each on one core."""
-    from archipel.problems.networks import torch_or_sentence
+    from archipel.problems.models.networks import torch_or_sentence
 
     torch = torch_or_sentence()
     before = torch.get_num_threads()

@@ -11,10 +11,11 @@ import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
 from archipel.node import kernel
-from archipel.problems import beijing, clusters, images
-from archipel.problems.losses import LOGISTIC, LOSSES, SQUARED
-from archipel.problems.personal import Judge
-from archipel.problems.shards import Shards, TrainTest, join, numbered
+from archipel.problems.datasets import beijing, images
+from archipel.problems.losses.supervised import LOGISTIC, LOSSES, SQUARED
+from archipel.problems.scoring.deviation import Judge
+from archipel.problems.splits import clusters
+from archipel.problems.splits.shards import Shards, TrainTest, join, numbered
 from archipel.problems.stored import Empty, Shard, stored_task, streamed_task
 from archipel.problems.task import Task
 from archipel.topology.shapes import dealt

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.problems import files, images, splits
-from archipel.problems.networks import Network, Units, build, torch_or_sentence
-from archipel.problems.npz import arrays_in
-from archipel.problems.shards import Shards, gather, hold_out, one
+from archipel.problems import files
+from archipel.problems.datasets import images
+from archipel.problems.datasets.npz import arrays_in
+from archipel.problems.models.networks import Network, Units, build, torch_or_sentence
+from archipel.problems.splits import partition
+from archipel.problems.splits.shards import Shards, gather, hold_out, one
 from archipel.problems.stored import Empty
 from archipel.problems.task import Task
 
@@ -122,10 +124,10 @@ class Deep:
         if self.split == "column":
             if self.column not in pool.columns:
                 raise BadInput("problem.column", self.column, did_you_mean(self.column, pool.columns))
-            members, names = splits.by_column(pool.columns[self.column][kept])
+            members, names = partition.by_column(pool.columns[self.column][kept])
         else:
             keys = SETTINGS.get(self.split, ())
-            members = splits.split(self.split, y, self.clients, seed, **{key: getattr(self, key) for key in keys})
+            members = partition.split(self.split, y, self.clients, seed, **{key: getattr(self, key) for key in keys})
         return gather(x, y, members, names), fewer(one(pool.test_x, pool.test_y), self.test, seed), pool.top
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from archipel.draws import GOLDEN, NOISE, SIGNAL, key_of, normal, uniform
 from archipel.errors import BadInput, did_you_mean
 from archipel.node import exact
-from archipel.problems.losses import LOGISTIC, SQUARED
+from archipel.problems.losses.online import DISTANCE, LINEAR, ONLINE_LOSSES
+from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.measured import score_of
-from archipel.problems.online_losses import DISTANCE, LINEAR, ONLINE_LOSSES
 from archipel.problems.task import Oracle, Task
 
 ROOT_3 = math.sqrt(3.0)  # a uniform draw from -ROOT_3 to ROOT_3 has deviation one

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Missing, did_you_mean
-from archipel.problems.npz import arrays_in
-from archipel.problems.shards import Shards, hold_last, hold_out, join
+from archipel.problems.datasets.npz import arrays_in
+from archipel.problems.splits.shards import Shards, hold_last, hold_out, join
 
 KEY = "problem.data"
 

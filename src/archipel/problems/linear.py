@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.problems.losses import LOSSES
+from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
-from archipel.problems.shards import Shards, TrainTest, numbered, one
+from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
 from archipel.problems.task import Task
 
 

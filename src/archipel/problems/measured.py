@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.problems import beijing, calcofi, files
-from archipel.problems.fourier import fourier, mapped
-from archipel.problems.losses import LOGISTIC, LOSSES
-from archipel.problems.personal import Judge
-from archipel.problems.scoring import accuracy, squared_error
-from archipel.problems.shards import Scaling, Shards, TrainTest, standard
+from archipel.problems import files
+from archipel.problems.datasets import beijing, calcofi
+from archipel.problems.losses.supervised import LOGISTIC, LOSSES
+from archipel.problems.models.fourier import fourier, mapped
+from archipel.problems.scoring.deviation import Judge
+from archipel.problems.scoring.metrics import accuracy, squared_error
+from archipel.problems.splits.shards import Scaling, Shards, TrainTest, standard
 from archipel.problems.stored import Score, stored_task, streamed_task
 from archipel.problems.task import Task
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput, Missing, did_you_mean
-from archipel.problems.losses import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
+from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
 from archipel.problems.measured import score_of
-from archipel.problems.shards import Shards, numbered
+from archipel.problems.splits.shards import Shards, numbered
 from archipel.problems.stored import stored_task
 from archipel.problems.task import Task
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.node import assign, cosines, kernel
-from archipel.problems.fourier import World, mapped
-from archipel.problems.shards import Shards
+from archipel.problems.models.fourier import World, mapped
+from archipel.problems.splits.shards import Shards
 from archipel.problems.synthetic import REHEARSED, arrives
 from archipel.problems.task import Task
 

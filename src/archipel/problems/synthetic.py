@@ -11,8 +11,8 @@ import numpy as np
 from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, uniform
 from archipel.errors import BadInput
 from archipel.node import cosines, kernel
-from archipel.problems.fourier import fourier, mapped
-from archipel.problems.scoring import squared_error
+from archipel.problems.models.fourier import fourier, mapped
+from archipel.problems.scoring.metrics import squared_error
 from archipel.problems.task import Task
 
 LAGS = 5  # x_n .. x_{n-4}

@@ -29,7 +29,7 @@ class Task(NamedTuple):
     inputs: Callable[[int], Iterator[Any]]  # n -> for each client n feature vectors, for the theory's bounds
     streams: bool = True  # whether new data comes every round; else it is all there
     names: tuple[str, ...] = ()
-    loss: int = 0  # of losses.LOSSES, for algorithms that take any
+    loss: int = 0  # of supervised.LOSSES, for algorithms that take any
     regulariser: tuple[float, float] = (0.0, 0.0)  # l1, l2 of the whole objective; of K clients each carries a K-th
     oracle: Oracle | None = None  # for regret, where it can be known
     assumed_public: tuple[str, ...] = ()  # what was taken from everyone's data without noise

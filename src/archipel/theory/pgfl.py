@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.problems.losses import LOGISTIC
-from archipel.problems.shards import Shards
+from archipel.problems.losses.supervised import LOGISTIC
+from archipel.problems.splits.shards import Shards
 
 NEWTON = 100
 DIVERGES = 1 + 1e-6  # growth of errors a round

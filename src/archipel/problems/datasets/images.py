@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput, Missing, did_you_mean
-from archipel.problems.datasets import EMNIST_KINDS, find, known
-from archipel.problems.npz import arrays_in
+from archipel.problems.datasets.catalogue import EMNIST_KINDS, find, known
+from archipel.problems.datasets.npz import arrays_in
 
 MERGED = digits + ascii_uppercase + "abdefghnqrt"  # letters whose two cases look alike are one
 LETTERS = {

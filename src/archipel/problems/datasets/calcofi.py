@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.problems.datasets import find
-from archipel.problems.npz import arrays_in
-from archipel.problems.shards import TrainTest, gather, one, standardised
-from archipel.problems.splits import whole_groups
+from archipel.problems.datasets.catalogue import find
+from archipel.problems.datasets.npz import arrays_in
+from archipel.problems.splits.partition import whole_groups
+from archipel.problems.splits.shards import TrainTest, gather, one, standardised
 
 KEY = "datasets.calcofi"
 MEASURED = ("Depthm", "T_degC", "O2ml_L")

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from archipel.problems.losses import LOGISTIC, LOSSES, values
-from archipel.problems.shards import Shards
+from archipel.problems.losses.supervised import LOGISTIC, LOSSES, values
+from archipel.problems.splits.shards import Shards
 
 MANY = 1000  # more clients than this are tested by their first ones
 

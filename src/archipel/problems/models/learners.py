@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.problems.losses import ABSOLUTE, HUBER_KNEE, LOGISTIC, SQUARED, gradient
+from archipel.problems.losses.supervised import ABSOLUTE, HUBER_KNEE, LOGISTIC, SQUARED, gradient
 
 
 class Learner(Protocol):
@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 
 class Linear:
-    """Linear models, in NumPy alone: the losses of `problems.losses`."""
+    """Linear models, in NumPy alone: the losses of `losses.supervised`."""
 
     def __init__(self, size: int, loss: int, dtype: Any):
         self.size, self.loss, self.dtype = size, loss, dtype
@@ -62,7 +62,7 @@ class Linear:
 
 
 def slopes_of(loss: int, answers: Any, targets: Any) -> Any:
-    """`losses.slope` for many answers at once."""
+    """`supervised.slope` for many answers at once."""
     errors = answers - targets
     if loss == SQUARED:
         return 2.0 * errors

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.problems.datasets import find
-from archipel.problems.npz import arrays_in
-from archipel.problems.shards import Shards, TrainTest, gather, hold_last, standardised
+from archipel.problems.datasets.catalogue import find
+from archipel.problems.datasets.npz import arrays_in
+from archipel.problems.splits.shards import Shards, TrainTest, gather, hold_last, standardised
 
 KEY = "datasets.beijing-air"
 FORTNIGHT, MONTH = 14 * 24, 30 * 24

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archipel.errors import BadInput
-from archipel.problems import splits
+from archipel.problems.splits import partition
 
 quick = settings(max_examples=50, deadline=None)
 labels_of = st.lists(st.integers(0, 6), min_size=1, max_size=80).map(np.array)
@@ -36,10 +36,10 @@ def test_each_sample_goes_to_one_client_and_nobody_is_empty(labels, data, seed):
         "unbalanced": {"fewest": 1, "most": data.draw(st.integers(-(-kinds // clients), 9))},
     }
     for kind, more in cases.items():
-        members = splits.split(kind, labels, clients, seed, **more)
+        members = partition.split(kind, labels, clients, seed, **more)
         assert len(members) == clients, kind
         is_a_partition(members, samples)
-        for mine, again in zip(members, splits.split(kind, labels, clients, seed, **more)):
+        for mine, again in zip(members, partition.split(kind, labels, clients, seed, **more)):
             np.testing.assert_array_equal(mine, again)
 
 
@@ -48,7 +48,7 @@ def test_each_sample_goes_to_one_client_and_nobody_is_empty(labels, data, seed):
 def test_whole_groups_stay_together(groups, data):
     clients = data.draw(st.integers(1, len(np.unique(groups))))
     near = data.draw(st.sampled_from([None, groups % 3]))
-    members = splits.whole_groups(groups, clients, 1, weights=(1, 2, 3, 4), near=near)
+    members = partition.whole_groups(groups, clients, 1, weights=(1, 2, 3, 4), near=near)
     is_a_partition(members, len(groups))
     owners = [{k for k, mine in enumerate(members) if g in groups[mine]} for g in np.unique(groups)]
     assert all(len(owner) == 1 for owner in owners)
@@ -58,12 +58,12 @@ def test_whole_groups_stay_together(groups, data):
 
 
 def test_groups_are_dealt_in_proportion_to_the_weights():
-    members = splits.whole_groups(np.repeat(np.arange(1000), 3), 8, 0, weights=(1, 2, 3, 4))
+    members = partition.whole_groups(np.repeat(np.arange(1000), 3), 8, 0, weights=(1, 2, 3, 4))
     np.testing.assert_array_equal([len(m) // 3 for m in members], [50, 100, 150, 200] * 2)
 
 
 def test_a_column_makes_a_client_of_each_value():
-    members, names = splits.by_column(np.array(["sea", "air", "sea", "ice"]))
+    members, names = partition.by_column(np.array(["sea", "air", "sea", "ice"]))
     assert names == ("air", "ice", "sea")
     assert [list(m) for m in members] == [[1], [3], [0, 2]]
 
@@ -77,9 +77,9 @@ def test_a_column_makes_a_client_of_each_value():
 def test_apportioned_numbers_sum_up_and_stay_near_their_share(total, weights, least):
     if sum(weights) <= 0 or total < least * len(weights):
         with pytest.raises(BadInput):
-            splits.apportion(total, weights, least)
+            partition.apportion(total, weights, least)
         return
-    sizes = splits.apportion(total, weights, least)
+    sizes = partition.apportion(total, weights, least)
     assert sizes.sum() == total and sizes.min() >= least
     if least == 0:
         assert np.max(np.abs(sizes - total * np.array(weights) / np.sum(weights))) < 1 + 1e-6
@@ -87,7 +87,7 @@ def test_apportioned_numbers_sum_up_and_stay_near_their_share(total, weights, le
 
 def test_iid_clients_are_of_one_size_and_alike():
     labels = np.repeat(np.arange(10), 1000)
-    members = splits.iid(len(labels), 7, 3)
+    members = partition.iid(len(labels), 7, 3)
     assert {len(m) for m in members} <= {len(labels) // 7, len(labels) // 7 + 1}
     for mine in members:  # chi-squared with 9 degrees of freedom: beyond 40 once in a hundred thousand
         seen = np.bincount(labels[mine], minlength=10)
@@ -95,7 +95,7 @@ def test_iid_clients_are_of_one_size_and_alike():
 
 
 def test_uneven_sizes_follow_the_power_law():
-    sizes = np.sort([len(m) for m in splits.uneven(100_000, 50, 0, power=1.5)])[::-1]
+    sizes = np.sort([len(m) for m in partition.uneven(100_000, 50, 0, power=1.5)])[::-1]
     slope = np.polyfit(np.log(np.arange(1, 51)), np.log(sizes), 1)[0]
     assert slope == pytest.approx(-1.5, abs=0.01)
 
@@ -103,7 +103,7 @@ def test_uneven_sizes_follow_the_power_law():
 def test_shards_have_few_labels():
     labels = np.random.default_rng(0).integers(0, 10, 6000)
     for each in (1, 2, 3):
-        members = splits.shards(labels, 20, 4, each=each)
+        members = partition.shards(labels, 20, 4, each=each)
         assert max(len(np.unique(labels[m])) for m in members) <= 2 * each
         assert max(map(len, members)) - min(map(len, members)) <= each
 
@@ -111,7 +111,7 @@ def test_shards_have_few_labels():
 def test_pieces_of_labels_never_mix_more_labels_than_pieces():
     """The dissertation's setting: ten labels in three pieces, three for each of ten clients."""
     labels = np.random.default_rng(0).integers(0, 10, 6000)
-    members = splits.label_shards(labels, 10, 1, pieces=3)
+    members = partition.label_shards(labels, 10, 1, pieces=3)
     assert max(len(np.unique(labels[m])) for m in members) <= 3
     assert min(map(len, members)) > 3 * 500 / 3
 
@@ -120,7 +120,7 @@ def test_a_small_alpha_gives_few_labels_and_a_large_one_all_alike():
     """The expected sum of squared shares of one label among K clients is (1 + alpha) / (1 + K alpha)."""
     labels = np.repeat(np.arange(200), 300)
     for alpha in (0.05, 0.5, 5.0):
-        members = splits.dirichlet(labels, 12, 0, alpha=alpha)
+        members = partition.dirichlet(labels, 12, 0, alpha=alpha)
         shares = np.stack([np.bincount(labels[m], minlength=200) for m in members]) / 300
         assert np.mean(np.sum(shares**2, 0)) == pytest.approx((1 + alpha) / (1 + 12 * alpha), rel=0.12)
 
@@ -128,10 +128,10 @@ def test_a_small_alpha_gives_few_labels_and_a_large_one_all_alike():
 def test_unbalanced_clients_have_few_labels_and_power_law_sizes():
     labels = np.repeat(np.arange(10), 6000)
     for seed in range(5):
-        members = splits.unbalanced(labels, 10, seed, fewest=1, most=4, power=1.0)
+        members = partition.unbalanced(labels, 10, seed, fewest=1, most=4, power=1.0)
         assert all(1 <= len(np.unique(labels[m])) <= 4 for m in members)
     for seed in range(4):
-        sizes = [len(m) for m in splits.unbalanced(labels, 300, seed, fewest=2, most=6, power=1.0)]
+        sizes = [len(m) for m in partition.unbalanced(labels, 300, seed, fewest=2, most=6, power=1.0)]
         slope = np.polyfit(np.log(np.arange(1, 301)), np.log(np.sort(sizes)[::-1]), 1)[0]
         assert slope == pytest.approx(-1.0, abs=0.05)
 
@@ -139,7 +139,7 @@ def test_unbalanced_clients_have_few_labels_and_power_law_sizes():
 def test_other_seeds_deal_otherwise():
     labels = np.repeat(np.arange(5), 40)
     for kind in ("iid", "uneven", "shards", "label-shards", "dirichlet", "unbalanced"):
-        one, two = (splits.split(kind, labels, 5, seed) for seed in (1, 2))
+        one, two = (partition.split(kind, labels, 5, seed) for seed in (1, 2))
         assert any(len(a) != len(b) or np.any(a != b) for a, b in zip(one, two)), kind
 
 
@@ -165,12 +165,12 @@ def test_other_seeds_deal_otherwise():
 )
 def test_what_cannot_be_dealt_is_refused_with_the_key(kind, clients, more, key):
     with pytest.raises(BadInput) as error:
-        splits.split(kind, np.array([0, 0, 1, 1, 2, 2]), clients, 0, **more)
+        partition.split(kind, np.array([0, 0, 1, 1, 2, 2]), clients, 0, **more)
     assert key in str(error.value)
 
 
 def test_a_real_target_has_no_labels():
     with pytest.raises(BadInput, match="whole numbers"):
-        splits.dirichlet(np.array([0.5, 1.0]), 2, 0)
+        partition.dirichlet(np.array([0.5, 1.0]), 2, 0)
     with pytest.raises(BadInput, match=r"problem\.clients"):
-        splits.whole_groups(np.array([1, 1, 1]), 2, 0)
+        partition.whole_groups(np.array([1, 1, 1]), 2, 0)

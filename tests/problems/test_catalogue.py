@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from archipel.errors import BadInput, Missing
-from archipel.problems import convert, datasets
-from archipel.problems.datasets import DATASETS, DataSet, File
+from archipel.problems.datasets import catalogue, convert
+from archipel.problems.datasets.catalogue import DATASETS, DataSet, File
 
 PAYLOAD = bytes(range(256)) * 1000
 SHA = "sha256:" + hashlib.sha256(PAYLOAD).hexdigest()
@@ -93,34 +93,34 @@ def leftovers(folder):
 def test_the_data_folder_comes_before_the_cache(empty, monkeypatch):
     data = register(monkeypatch, File("toy.npz"))
     assert not data.available()
-    cached = datasets.cache() / "toy.npz"
+    cached = catalogue.cache() / "toy.npz"
     cached.parent.mkdir(parents=True)
     cached.write_bytes(b"cached")
-    assert datasets.find("toy") == cached and data.available()
+    assert catalogue.find("toy") == cached and data.available()
     (empty / "toy.npz").write_bytes(b"given")
-    assert datasets.find("toy") == empty / "toy.npz"
+    assert catalogue.find("toy") == empty / "toy.npz"
 
 
 def test_without_a_data_folder_the_cache_serves(empty, monkeypatch):
     monkeypatch.delenv("ARCHIPEL_DATA")
-    assert datasets.data_folders() == [datasets.cache()]
+    assert catalogue.data_folders() == [catalogue.cache()]
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert str(datasets.cache()) == "/home/someone/.cache/archipel"
+    assert str(catalogue.cache()) == "/home/someone/.cache/archipel"
 
 
 def test_a_data_folder_that_is_not_there_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("ARCHIPEL_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(BadInput, match="ARCHIPEL_DATA"):
-        datasets.find("mnist")
+        catalogue.find("mnist")
 
 
 def test_a_download_is_checked_kept_and_not_repeated(empty, owner, monkeypatch):
     register(monkeypatch, File("toy.npz", owner.address + "/", SHA))
-    path = datasets.find("toy")
-    assert path == datasets.cache() / "toy.npz" and path.read_bytes() == PAYLOAD
-    assert datasets.find("toy") == path and owner.handler.visits == 1
-    assert leftovers(datasets.cache()) == ["toy.npz"]
+    path = catalogue.find("toy")
+    assert path == catalogue.cache() / "toy.npz" and path.read_bytes() == PAYLOAD
+    assert catalogue.find("toy") == path and owner.handler.visits == 1
+    assert leftovers(catalogue.cache()) == ["toy.npz"]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_a_download_that_goes_wrong_leaves_nothing_and_says_where_to_get_it(empt
     register(monkeypatch, File("toy.npz", owner.address + page, **file))
     start = time.monotonic()
     with pytest.raises(Missing) as error:
-        datasets.find("toy")
+        catalogue.find("toy")
     assert time.monotonic() - start < 5
     assert why in str(error.value) and "get toy.npz from https://example.org/toy into" in str(error.value)
-    assert leftovers(datasets.cache()) == []
+    assert leftovers(catalogue.cache()) == []
 
 
 def test_without_network_one_sentence_says_where_to_get_it(empty, monkeypatch):
@@ -149,7 +149,7 @@ def test_without_network_one_sentence_says_where_to_get_it(empty, monkeypatch):
         closed.bind(("127.0.0.1", 0))
         register(monkeypatch, File("toy.npz", f"http://127.0.0.1:{closed.getsockname()[1]}/", SHA))
         with pytest.raises(Missing) as error:
-            datasets.find("toy")
+            catalogue.find("toy")
     said = str(error.value)
     assert "toy" in said and str(empty) in said and said.endswith(".") and "\n" not in said
 
@@ -158,26 +158,26 @@ def test_members_of_one_archive_are_downloaded_once(empty, owner, monkeypatch):
     digest = "sha256:" + hashlib.sha256(archive()).hexdigest()
     files = [File(n, owner.address + "/zip", digest, f"gzip/{n}") for n in ("one.bin", "two.bin", "three.bin")]
     register(monkeypatch, *files, folders=("toys", ""))
-    assert datasets.find("toy", "one.bin").read_bytes() == b"one.bin"
-    assert datasets.find("toy", "two.bin").read_bytes() == b"two.bin"
+    assert catalogue.find("toy", "one.bin").read_bytes() == b"one.bin"
+    assert catalogue.find("toy", "two.bin").read_bytes() == b"two.bin"
     assert owner.handler.visits == 1
     with pytest.raises(Missing, match=r"three\.bin"):
-        datasets.find("toy", "three.bin")
+        catalogue.find("toy", "three.bin")
 
 
 def test_unknown_names_are_refused_with_the_nearest(empty):
     with pytest.raises(BadInput, match='"mnist"'):
-        datasets.find("mnits")
+        catalogue.find("mnits")
     with pytest.raises(BadInput, match="train-images"):
-        datasets.find("fashion-mnist", "train-image-idx3-ubyte.gz")
+        catalogue.find("fashion-mnist", "train-image-idx3-ubyte.gz")
     with pytest.raises(BadInput, match="sklearn"):
-        datasets.find("digits")
+        catalogue.find("digits")
 
 
 def test_sets_that_cannot_be_downloaded_name_the_owners_archive(empty):
     for name in ("calcofi", "beijing-air"):
         with pytest.raises(Missing, match=r"zip \(it is converted at first use\) from https://"):
-            datasets.find(name)
+            catalogue.find(name)
 
 
 def test_the_register_is_complete():
@@ -191,7 +191,7 @@ def test_the_register_is_complete():
             assert not digest or len(bytes.fromhex(digest)) == hashlib.new(method).digest_size
             assert file.url or data.archives
     assert set(convert.CONVERTERS) == {name for name, data in DATASETS.items() if data.archives}
-    assert set(datasets.ALIASES.values()) <= set(DATASETS)
+    assert set(catalogue.ALIASES.values()) <= set(DATASETS)
     assert DATASETS["digits"].available()
 
 
@@ -223,8 +223,8 @@ def test_beijing_is_made_of_the_owners_nested_archive(empty):
     with zipfile.ZipFile(empty / "beijing+multi+site+air+quality+data.zip", "w") as outer:
         outer.writestr("PRSA2017_Data_20130301-20170228.zip", inner.getvalue())
     assert DATASETS["beijing-air"].available()
-    path = datasets.find("beijing-air")
-    assert path == datasets.cache() / "beijing_air.npz"
+    path = catalogue.find("beijing-air")
+    assert path == catalogue.cache() / "beijing_air.npz"
     made = np.load(path)
     assert list(made["station_name"]) == ["Dingling", "Wanliu"]
     np.testing.assert_array_equal(made["X"], np.concatenate([wanted["Dingling"], wanted["Wanliu"]]))
@@ -255,7 +255,7 @@ def test_calcofi_is_made_of_the_owners_casts_and_bottles(empty):
     with zipfile.ZipFile(empty / "CalCOFI_Database_194903-202105_csv_16October2023.zip", "w") as zipped:
         zipped.writestr("194903-202105_Cast.csv", "\ufeff" + table(casts))
         zipped.writestr("194903-202105_Bottle.csv", table(bottles))
-    made = np.load(datasets.find("calcofi"))
+    made = np.load(catalogue.find("calcofi"))
     np.testing.assert_array_equal(made["cast_id"], [7, 9, 9])
     np.testing.assert_array_equal(made["Depthm"], [0, 10, 20])
     names = made["station_name"]
@@ -271,5 +271,5 @@ def test_calcofi_is_made_of_the_owners_casts_and_bottles(empty):
 def test_an_archive_that_is_not_the_owners_is_refused(empty, content):
     (empty / "PRSA2017_Data_20130301-20170228.zip").write_bytes(content)
     with pytest.raises(BadInput, match=r"datasets\.beijing-air"):
-        datasets.find("beijing-air")
-    assert leftovers(datasets.cache()) == []
+        catalogue.find("beijing-air")
+    assert leftovers(catalogue.cache()) == []

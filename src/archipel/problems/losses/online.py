@@ -1,4 +1,4 @@
-"""Losses of one sample of a stream, by number, with their gradients: all that `losses` knows, and two more.
+"""Losses of one sample of a stream, by number, with their gradients: all that `supervised` knows, and two more.
 
 - linear: features @ x, the sample is a slope;
 - distance: ||x - features||^2 / 2, the sample is a point.
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from archipel.node import assign, dot_exactly, exact, fast
-from archipel.problems.losses import ABSOLUTE, HUBER_KNEE, LOGISTIC, LOSSES, SQUARED, slope
+from archipel.problems.losses.supervised import ABSOLUTE, HUBER_KNEE, LOGISTIC, LOSSES, SQUARED, slope
 
 LINEAR, DISTANCE = 16, 17
 ONLINE_LOSSES = LOSSES | {"linear": LINEAR, "distance": DISTANCE}

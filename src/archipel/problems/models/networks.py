@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Missing, did_you_mean
-from archipel.problems.per_example import NORMS, check_losses, clipped_sums, layers_of
+from archipel.problems.models.per_example import NORMS, check_losses, clipped_sums, layers_of
 
 SMALL = 16  # pixels a side, below which pictures are too small for 5 x 5 windows without a border
 EVALUATED = 500  # samples at a time when a model is scored

@@ -132,7 +132,7 @@ def where_to_get(data: DataSet, file: File, why: str = "") -> str:
 
 def converted(data: DataSet, file: File) -> Path:
     """Our file, made of the owner's archive, in the cache."""
-    from archipel.problems.convert import CONVERTERS
+    from archipel.problems.datasets.convert import CONVERTERS
 
     archive = archive_of(data)
     assert archive is not None

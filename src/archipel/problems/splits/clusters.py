@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.problems.images import ORGANS, Loaded, Pooled
-from archipel.problems.shards import Shards, gather, join
+from archipel.problems.datasets.images import ORGANS, Loaded, Pooled
+from archipel.problems.splits.shards import Shards, gather, join
 
 Task = tuple[tuple[int, ...], ...]
 
