@@ -5,6 +5,7 @@ With ARCHIPEL_EXPLORE=1 they are drawn anew: a failure that is found so becomes 
 
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("ARCHIPEL_BOUNDSCHECK", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))  # for what tests share: `reference`
 settings.register_profile("same", derandomize=not os.environ.get("ARCHIPEL_EXPLORE"))
 settings.load_profile("same")
 

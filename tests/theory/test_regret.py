@@ -11,7 +11,9 @@ from scipy.optimize import minimize
 from archipel import regions
 from archipel.algorithms import constraints
 from archipel.errors import BadInput
-from archipel.theory import comparators, regret
+from archipel.theory import comparators
+from reference import regret
+from reference.losses import DistanceLosses, LinearLosses, SquaredLosses
 
 ROUNDS, CLIENTS, SIZE = 12, 3, 3
 REGIONS = {
@@ -31,9 +33,9 @@ def recorded(seed):
     inputs = rng.normal(size=(ROUNDS, CLIENTS, SIZE)) + rng.normal(size=SIZE)
     labels = np.where(rng.uniform(size=(ROUNDS, CLIENTS)) < 0.5, 1.0, -1.0)
     return {
-        "linear": comparators.LinearLosses(inputs),
-        "distance": comparators.DistanceLosses(inputs),
-        "squared": comparators.SquaredLosses(inputs, rng.normal(size=(ROUNDS, CLIENTS))),
+        "linear": LinearLosses(inputs),
+        "distance": DistanceLosses(inputs),
+        "squared": SquaredLosses(inputs, rng.normal(size=(ROUNDS, CLIENTS))),
         "logistic": comparators.LogisticLosses(inputs, labels, 0.1),
     }
 

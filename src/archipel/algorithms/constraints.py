@@ -28,15 +28,15 @@ the dual step is that of AdaGrad (Duchi, Hazan, Singer, JMLR 2011). Measured on 
 falls faster than T^(-1/2); the literature's worst case is T^(-1/4).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.algorithms.mirror import normalise
-from archipel.errors import BadInput, Missing
+from archipel.errors import BadInput
 from archipel.node import dot, fast, kernel
-from archipel.regions import ANYWHERE, BALL, BOX, in_cvxpy, lowest
+from archipel.regions import ANYWHERE, BALL, BOX, lowest
 
 NONE, LINEAR, SQUARE = 0, 1, 2
 
@@ -229,25 +229,3 @@ def check_satisfiable(constraint: Constraint, region: Any) -> None:
     if least > 1e-12:
         budget = float(constraint.limits.budget)
         raise BadInput("constraint.budget", budget, f"at least {budget + least:.6g}: no point of the region needs less")
-
-
-def check_satisfiable_together(constraints: Sequence[Constraint], region: Any) -> None:
-    """Refuse constraints that no one point satisfies all at once: the comparators of chapter 3 must exist."""
-    for constraint in constraints:
-        check_satisfiable(constraint, region)
-    worst = least_worst(constraints, region)
-    if worst > 1e-7:
-        raise BadInput("constraint.budget", "these together", f"{worst:.3g} more for all, or fewer of them")
-
-
-def least_worst(constraints: Sequence[Constraint], region: Any) -> float:
-    """min over the region of the largest of several constraints, by CVXPY."""
-    try:
-        import cvxpy
-    except ImportError as reason:
-        raise Missing("Several constraints at once need CVXPY: pip install archipel[exact].") from reason
-    x, top = cvxpy.Variable(len(region.low)), cvxpy.Variable()
-    below = [constraint.expression(x) <= top for constraint in constraints]
-    problem = cvxpy.Problem(cvxpy.Minimize(top), below + in_cvxpy(x, region))
-    problem.solve(solver="CLARABEL")
-    return float(problem.value)

@@ -126,40 +126,10 @@ def _log_chance(spread: Any, cost: Any, price: float) -> tuple[Any, Any]:
     return log_chance, 1 / slope
 
 
-def optimality_gap(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int) -> float:
-    """By how much chances miss the conditions for the minimum of (6), relative to what they compare.
-
-    They sum to one, none is above 1 / K, those below it have one price, and those at it at least that.
-    """
-    spread, cost = p2_terms(weight, gradient, noise, tradeoff, draws)
-    price = _log_price(spread, cost, np.log(chance))
-    below = chance < (1 - 1e-12) / draws
-    common = np.median(price[below])
-    gaps = [
-        abs(chance.sum() - 1),
-        max(chance.max() * draws - 1, 0.0),
-        np.abs(np.expm1(price[below] - common)).max(),
-        np.maximum(-np.expm1(price[~below] - common), 0.0).max(initial=0.0),
-    ]
-    return float(max(gaps))
-
-
 def p2_value(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff: float) -> float:
     """What (6) minimises: sum_i p_i^2 G_i^2 / q_i + lambda p_i^2 B_i^2 / sqrt(q_i)."""
     weight, gradient, noise = (np.asarray(a, float) for a in (weight, gradient, noise))
     return float(np.sum((weight * gradient) ** 2 / chance + tradeoff * (weight * noise) ** 2 / np.sqrt(chance)))
-
-
-def optimal_by_gradient(weight: Any, gradient: Any) -> Any:
-    """Corollary 1 where G_i >> B_i: q_i proportional to p_i G_i."""
-    share = np.asarray(weight, float) * gradient
-    return share / share.sum()
-
-
-def optimal_by_noise(weight: Any, noise: Any) -> Any:
-    """Corollary 1 where G_i << B_i: q_i proportional to (p_i B_i)^(4/3)."""
-    share = (np.asarray(weight, float) * noise) ** (4 / 3)
-    return share / share.sum()
 
 
 # --- drawing and merging ------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.simulate.plain import PlainEngine
 from archipel.theory import mirror as bounds
 from archipel.theory.comparators import LogisticLosses, best
-from archipel.theory.regret import own_losses
 from archipel.topology import Digraph
 
 W = ((0.2, 0.2, 0.8), (0.5, 0.4, 0.1), (0.3, 0.4, 0.1))  # [W]_vu of 2.4: what u takes from v; columns sum to one
@@ -66,7 +65,7 @@ def played(federation: Federation, seed: int) -> Run:
     losses = LogisticLosses(features, labels, instance.plan.measure.ridge)  # type: ignore[union-attr]
     total = losses.total(0, losses.rounds)
     optimum = best(total, instance.plan.measure.region)  # type: ignore[union-attr]
-    lost = own_losses(losses, np.array(models[:-1])).sum()
+    lost = losses.values(np.array(models[:-1])).sum(1).sum()
     return Run(np.array(models), optimum, float(lost - total.value(optimum)))
 
 

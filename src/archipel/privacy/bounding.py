@@ -107,33 +107,6 @@ def project_ball(model: Any, radius: Any) -> Any:
 
 
 @kernel
-def project_l1_ball(model: Any, radius: Any) -> None:
-    """The nearest model (in L2) with L1 norm at most `radius`, in place: the set of projected descent.
-
-    Soft-thresholding at the level that meets the radius, which rises as components drop out (Michelot, J.
-    Optim. Theory Appl. 50, 1986). Models are projected, not scaled: projected descent converges to the
-    constrained optimum, scaled descent does not.
-    """
-    norm = norm_l1(model)
-    if radius == np.inf or norm <= radius:
-        return
-    if not norm < np.inf or radius == 0:
-        model[:] = 0
-        return
-    level, before = 0.0, -1.0
-    while level > before:
-        before, total, count = level, 0.0, 0
-        for j in range(model.shape[0]):
-            if abs(model[j]) > level:
-                total += abs(np.float64(model[j]))
-                count += 1
-        level = (total - radius) / max(count, 1)
-    for j in range(model.shape[0]):
-        model[j] = math.copysign(max(abs(model[j]) - before, 0.0), model[j])
-    shrink_to(model, norm_l1(model), radius)  # what rounding left over
-
-
-@kernel
 def clip_rows(features: Any, bound: Any) -> None:
     """Scale every row to L2 norm at most `bound`, in place: bounded features."""
     for i in range(features.shape[0]):

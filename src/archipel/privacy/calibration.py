@@ -14,7 +14,7 @@ import numpy as np
 from archipel.errors import BadInput
 from archipel.privacy.accounting import History, check_delta, record
 from archipel.privacy.gaussian import mu_of
-from archipel.privacy.releases import Gaussian, Laplace, Relation, Sampled
+from archipel.privacy.releases import Laplace
 
 SPARE = 1e-9
 
@@ -86,14 +86,6 @@ def laplace_per_release(epsilon: float, delta: float, releases: int) -> float:
     if delta == 0:
         return even
     return largest(lambda e: record(Laplace(e)) * releases, epsilon, delta, even)
-
-
-def sampled_mu(epsilon: float, delta: float, releases: int, rate: float, relation: Relation = "add-remove") -> float:
-    """mu = sensitivity / sigma of each of `releases` Gaussian releases of records sampled in secret with this
-    rate.
-    """
-    start = float(gaussian_budget(epsilon, delta)) / math.sqrt(releases) * (1 - SPARE)
-    return largest(lambda mu: record(Sampled(rate, Gaussian(mu), relation)) * releases, epsilon, delta, start)
 
 
 def largest(

@@ -1,4 +1,4 @@
-"""Noise: how much in which round, and where it comes from.
+"""Noise: where it comes from.
 
 `disturb` is the one place where a node adds privacy noise. In a simulation the noise is keyed, so that seeds
 settle everything. On a real device it must come from a secure source: `use_secure_noise()` once at the start,
@@ -9,7 +9,6 @@ says.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,77 +19,6 @@ from archipel.errors import BadInput, Missing
 from archipel.node import fast, kernel
 
 NONE, GAUSSIAN, LAPLACE = 0, 1, 2
-LAWS = {"none": NONE, "gaussian": GAUSSIAN, "laplace": LAPLACE}
-
-
-# --- schedules: the scale of the noise in round n = 0, 1, ... -----------------------------------------------
-
-
-def _scale(key: str, value: float) -> float:
-    if not 0 <= value < np.inf:
-        raise BadInput(key, value, "a finite number, at least 0")
-    return float(value)
-
-
-@dataclass(frozen=True)
-class Constant:
-    """The same noise in every round.
-
-    >>> Constant(2.0).sigma(17)
-    2.0
-    """
-
-    scale: float
-
-    def __post_init__(self) -> None:
-        _scale("privacy.sigma", self.scale)
-
-    def sigma(self, n: Any) -> Any:
-        return self.scale + 0.0 * n
-
-    def table(self, rounds: int) -> Any:
-        return self.sigma(np.arange(rounds))
-
-
-@dataclass(frozen=True)
-class Geometric:
-    """Dynamic zCDP: the variance is multiplied by zeta after every round, sigma(n) = first zeta^(n/2).
-
-    >>> Geometric(2.0, 0.25).sigma(1)
-    1.0
-    """
-
-    first: float
-    zeta: float
-
-    def __post_init__(self) -> None:
-        _scale("privacy.sigma", self.first)
-        if not 0 < self.zeta <= 1:
-            raise BadInput("privacy.zeta", self.zeta, "a factor in (0, 1]")
-
-    def sigma(self, n: Any) -> Any:
-        return self.first * self.zeta ** (n / 2)
-
-    def table(self, rounds: int) -> Any:
-        return self.sigma(np.arange(rounds))
-
-
-@dataclass(frozen=True)
-class Listed:
-    """The user's own scales, one a round. A round beyond the list is refused: silence, not a guess."""
-
-    scales: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scales", tuple(_scale("privacy.schedule", s) for s in self.scales))
-
-    def sigma(self, n: Any) -> Any:
-        if not (np.all(np.asarray(n) >= 0) and np.all(np.asarray(n) < len(self.scales))):
-            raise BadInput("privacy.schedule", len(self.scales), f"a scale for every round, also for round {np.max(n)}")
-        return self.scales[n] if np.ndim(n) == 0 else np.asarray(self.scales)[n]
-
-    def table(self, rounds: int) -> Any:
-        return self.sigma(np.arange(rounds))
 
 
 # --- the secure source --------------------------------------------------------------------------------------

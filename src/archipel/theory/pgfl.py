@@ -1,4 +1,4 @@
-"""What the PGFL article proves, computable: the optimum, theorem 1's rate, (28), (41), (43), and what it leaves out.
+"""What the PGFL article proves, computable: the optimum, (28), and what it leaves out.
 
 Gauthier et al., IEEE TSIPN 2023. Equation numbers are the article's.
 """
@@ -17,12 +17,6 @@ DIVERGES = 1 + 1e-6  # growth of errors a round
 
 
 # --- the problem that is solved -----------------------------------------------------------------------------
-
-
-def weights(graph: Any, regularisation: float) -> Any:
-    """Each client's weight of ||w||^2 in f_k, (16): lambda / |C_s|; without servers lambda / |C_(q)|, (6.5)."""
-    group = graph.server if graph.servers else graph.cluster
-    return regularisation / np.bincount(group)[group]
 
 
 def centralised(data: Shards, loss: int, weight: Any, cluster: Any, clusters: int) -> Any:
@@ -73,32 +67,6 @@ def newton(x: Any, y: Any, share: Any, ridge: float) -> Any:
     return basis.T @ at
 
 
-# --- theorem 1 ----------------------------------------------------------------------------------------------
-
-
-class Rate(NamedTuple):
-    """A line through the logarithm of a curve."""
-
-    factor: float  # by which the deviation (squared) falls each round
-    decibels: float  # per round, negative
-    fit: float  # R^2 of the line
-
-
-def linear_rate(rounds: Any, deviation: Any, floor: float = 1e-25) -> Rate:
-    """Fit deviation = c factor^round to what is above the floor of the arithmetic: linear convergence, theorem 1.
-
-    >>> linear_rate([0, 1, 2, 3], [1.0, 0.5, 0.25, 0.125]).factor
-    0.5
-    """
-    rounds, deviation = np.asarray(rounds, float), np.asarray(deviation, float)
-    above = deviation > floor
-    x, y = rounds[above], np.log10(deviation[above])
-    slope, start = np.polyfit(x, y, 1)
-    left = y - (slope * x + start)
-    spread = np.sum((y - y.mean()) ** 2)
-    return Rate(round(float(10**slope), 12), float(10 * slope), float(1 - np.sum(left**2) / spread))
-
-
 # --- theorem 2 ----------------------------------------------------------------------------------------------
 
 
@@ -120,23 +88,6 @@ def borrowing_bound(taus: Any, eta: float) -> Any:
         bound = (1 - tau) * bound + tau * eta
         bounds.append(bound)
     return np.array(bounds)
-
-
-def single_bound(tau: float, eta: float) -> float:
-    """(41): one round of inter-cluster learning after many without."""
-    return tau * eta
-
-
-# --- privacy ------------------------------------------------------------------------------------------------
-
-
-def sensitivity(gradient: float, penalty: float, samples: Any) -> Any:
-    """(43): 2 C_k / (rho D_k), where no sample's gradient is longer than C_k.
-
-    >>> sensitivity(1.0, 2.0, 5)
-    0.2
-    """
-    return 2 * gradient / (penalty * samples)
 
 
 # --- when (8) to (10) diverge -------------------------------------------------------------------------------

@@ -1,17 +1,10 @@
-"""What chapter 3 of the thesis and its appendix P2 prove about zCDP-NFL, as far as it can be computed.
+"""What chapter 3 of the thesis and its appendix P2 prove about zCDP-NFL, as far as a run can compute it.
 
-What stands and what does not (see also docs/errata.md):
-
-- Lemma I and theorem I hold, for the *gradient's* bound c1 and for what is really sent: phi(n) follows the
-step eta(n). - The corollary's formula sums T rounds, its proof T - 1. The formula is the safe one, and what
-is reproduced here. Its conversion (Bun and Steinke) is never below what the ledger prints for the same
-history. - Of (3.21) only the noise term, alpha_xi, is computable; alpha depends on the whole trajectory.
-Theorem IV's proof needs Q w* != 0, but Q w* = 0 at consensus, and assumptions 3 and 4 exclude each other (eta
--> 0 makes ||D||^2 = 1 / (2 eta) diverge): the O(1/n) rate is a claim to be fitted, not a proven bound. -
-(3.23) has an extra 1/K: both forms are here.
+Of (3.21) only the noise term, alpha_xi, is computable; alpha depends on the whole trajectory. Theorem IV's proof needs
+Q w* != 0, but Q w* = 0 at consensus, and assumptions 3 and 4 exclude each other (eta -> 0 makes ||D||^2 = 1 / (2 eta)
+diverge): the O(1/n) rate is a claim to be fitted, not a proven bound. See also docs/errata.md.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,51 +25,6 @@ RATE = Rate(
     "f(average of the told models up to n) - f(optimum), in expectation",
     "thesis, theorem IV (as claimed)",
 )
-
-
-def sensitivity(bound: Any, samples: Any, penalty: Any, degree: Any, step: Any) -> Any:
-    """Lemma I, (3.12): 2 c1 / (D_k (2 rho |N_k| + 1 / eta(n))), for one of D_k samples replaced by another.
-
-    >>> sensitivity(bound=1.0, samples=50, penalty=1.0, degree=3, step=0.25)
-    0.004
-    """
-    for key, value in (("bound", bound), ("samples", samples), ("step", step)):
-        if not np.all((np.asarray(value) > 0) & np.isfinite(value)):
-            raise BadInput(f"privacy.{key}", value, "a positive, finite number: else the sensitivity is infinite")
-    return 2 * bound / (samples * (2 * penalty * degree + 1 / step))
-
-
-def variance(sensitivity: Any, phi: Any) -> Any:
-    """Theorem I, (3.13): sigma^2 = sensitivity^2 / (2 phi)."""
-    return sensitivity**2 / (2 * phi)
-
-
-def phi(sensitivity: Any, sigma: Any) -> Any:
-    """Theorem I the other way round: what a release with this noise costs, in zCDP."""
-    return (sensitivity / sigma) ** 2 / 2
-
-
-def corollary_phi(first: float, zeta: float, rounds: int) -> float:
-    """The corollary's zCDP total: phi(1) (1 - zeta^T) / (zeta^(T-1) - zeta^T).
-
-    It is the sum of phi(1) zeta^-(n-1) over n = 1 .. T.
-
-    >>> round(corollary_phi(0.001, 0.5, 3), 12)
-    0.007
-    """
-    if not 0 < zeta < 1:
-        raise BadInput("privacy.zeta", zeta, "a factor strictly between 0 and 1")
-    rate = -math.log(zeta)
-    # (1 - zeta^T) / (zeta^(T-1) (1 - zeta)), without the cancellation near zeta = 1
-    return first * math.expm1(rounds * rate) / math.expm1(rate)
-
-
-def corollary_epsilon(first: float, zeta: float, rounds: int, delta: float) -> float:
-    """The corollary as published: phi + 2 sqrt(phi log(1/delta)), by Proposition 1.3 of Bun and Steinke."""
-    if not 0 < delta < 1:
-        raise BadInput("privacy.delta", delta, "a probability strictly between 0 and 1")
-    total = corollary_phi(first, zeta, rounds)
-    return total + 2 * math.sqrt(total * math.log(1 / delta))
 
 
 class Spectrum(NamedTuple):
@@ -105,17 +53,3 @@ def noise_factor(graph: Spectrum, penalty: float, size: int) -> float:
 def noise_term(factor: float, variances: Any, zeta: float, rounds: int) -> float:
     """The second term of (3.21): alpha_xi / T * sum_k sigma_k^2(0) / (1 - zeta), with one variance a node."""
     return factor / rounds * float(np.sum(variances)) / (1 - zeta)
-
-
-def noise_term_of_phi(factor: float, sensitivities: Any, phis: Any, zeta: float, rounds: int) -> float:
-    """The second term of (3.22): (3.21) with sigma_k^2(0) = sensitivity_k^2 / (2 phi_k)."""
-    return noise_term(factor, variance(np.asarray(sensitivities), np.asarray(phis)), zeta, rounds)
-
-
-def noise_term_as_printed(factor: float, sensitivities: Any, phi: float, zeta: float, rounds: int) -> float:
-    """The second term of (3.23) as printed, for one phi for all: it divides by K once too often.
-
-    (3.22) with phi_k = phi is K times this.
-    """
-    squares = np.asarray(sensitivities) ** 2
-    return factor / rounds * float(np.sum(squares)) / (2 * len(squares) * phi * (1 - zeta))

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.theory.comparators import DistanceLosses, LinearLosses, Losses, best
+from archipel.theory.comparators import Losses, best
+from reference.losses import DistanceLosses, LinearLosses
 
 # --- what was played --------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.theory.pao_fed import SmallNetwork, fixed_point
 from archipel.theory.steps import largest_eigenvalue, mean_square_step_bound
+from reference.pao_fed import SmallNetwork, fixed_point
 
 Array = Any
 

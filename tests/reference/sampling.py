@@ -1,0 +1,37 @@
+"""The conditions for the optimum of (6), and corollary 1."""
+
+from typing import Any
+
+import numpy as np
+
+from archipel.algorithms.sampling import _log_price, p2_terms
+
+
+def optimality_gap(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int) -> float:
+    """By how much chances miss the conditions for the minimum of (6), relative to what they compare.
+
+    They sum to one, none is above 1 / K, those below it have one price, and those at it at least that.
+    """
+    spread, cost = p2_terms(weight, gradient, noise, tradeoff, draws)
+    price = _log_price(spread, cost, np.log(chance))
+    below = chance < (1 - 1e-12) / draws
+    common = np.median(price[below])
+    gaps = [
+        abs(chance.sum() - 1),
+        max(chance.max() * draws - 1, 0.0),
+        np.abs(np.expm1(price[below] - common)).max(),
+        np.maximum(-np.expm1(price[~below] - common), 0.0).max(initial=0.0),
+    ]
+    return float(max(gaps))
+
+
+def optimal_by_gradient(weight: Any, gradient: Any) -> Any:
+    """Corollary 1 where G_i >> B_i: q_i proportional to p_i G_i."""
+    share = np.asarray(weight, float) * gradient
+    return share / share.sum()
+
+
+def optimal_by_noise(weight: Any, noise: Any) -> Any:
+    """Corollary 1 where G_i << B_i: q_i proportional to (p_i B_i)^(4/3)."""
+    share = (np.asarray(weight, float) * noise) ** (4 / 3)
+    return share / share.sum()
