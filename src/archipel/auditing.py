@@ -12,6 +12,7 @@ Many runs are played at once: copies of the twin side by side in one instance, e
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from archipel.environment import Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
+from archipel.node import mapped, named_leaves
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
 from archipel.privacy.policy import Privacy, Range
 from archipel.problems.losses.online import ONLINE_LOSSES
@@ -27,9 +29,9 @@ from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
 from archipel.problems.task import Task
 from archipel.simulate.engine import compiled
-from archipel.simulate.rounds import SILENT, Mail
 from archipel.simulate.instance import Edges, Instance
 from archipel.simulate.plain import PlainEngine
+from archipel.simulate.rounds import SILENT, Mail
 from archipel.topology import Digraph, Peers, Star
 
 CLIENTS, SIZE, SAMPLES = 2, 4, 4

@@ -60,7 +60,7 @@ class Edge(NamedTuple):
     weight: Any
     age: Any  # rounds since it was said
     round: Any  # when it was said
-    place: Any  # of the sender among all that the receiver ever hears
+    place: Any = 0  # of the sender among all that the receiver ever hears
 
 
 NOTHING, SAID, LEARNED = 0, 1, 2  # what became of an act: nothing; it says something; it learned, in silence

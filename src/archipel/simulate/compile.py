@@ -45,7 +45,7 @@ KEPT_CACHES = 6
 NO_KERNELS = {"figures", "deploy", "theory"}  # folders without node functions
 
 
-class Linked(JITCodeLibrary):
+class Linked(JITCodeLibrary):  # type: ignore[misc]
     """The code of a function that is only ever inlined into others: linked, not optimised, never run by itself."""
 
     class Absent:
@@ -78,7 +78,7 @@ class Linked(JITCodeLibrary):
         return 0
 
 
-class Inlined(Compiler):
+class Inlined(Compiler):  # type: ignore[misc]
     """Numba's compiler, for functions whose code is `Linked`."""
 
     def define_pipelines(self) -> Any:

@@ -9,13 +9,13 @@ threads share it, and no step looks at what another node does in it:
 - *delivering*: receivers hear what was said to them, in the order of their links, and merge it;
 - *telling*: each receiver takes what its one sender has for it.
 
-A message leaves if its sender said something and is there. It is heard by receivers that are there when it leaves, in the
-round in which it arrives. What is too late to count stays with its sender (`moment.kept`); what arrives while its
-receiver is away waits until that inbox has its turn again.
+A message leaves if its sender said something and is there. It is heard by receivers that are there when it leaves,
+in the round in which it arrives. What is too late to count stays with its sender (`moment.kept`); what arrives while
+its receiver is away waits until that inbox has its turn again.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +95,7 @@ def sampled(source: Any, sample: Any, moment: Any) -> Any:
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def opening(observe: Callable[..., Any]) -> Callable[..., Any]:
     """Nodes with data look at it; nobody acts yet."""
 
@@ -116,7 +116,7 @@ def opening(observe: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-@lru_cache(maxsize=None)
+@cache
 def opening_by_act(observe: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
     """Nodes with data look at it and act."""
 
@@ -152,7 +152,7 @@ def opening_by_act(observe: Callable[..., Any], act: Callable[..., Any]) -> Call
     return step
 
 
-@lru_cache(maxsize=None)
+@cache
 def opening_by_tell(
     observe: Callable[..., Any], tell: Callable[..., Any], take: Callable[..., Any], act: Callable[..., Any]
 ) -> Callable[..., Any]:
@@ -203,7 +203,7 @@ def opening_by_tell(
     return step
 
 
-@lru_cache(maxsize=None)
+@cache
 def acting(see: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
     """Nodes with data act again, in a later turn of the round."""
 
@@ -224,7 +224,7 @@ def acting(see: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., An
     return step
 
 
-@lru_cache(maxsize=None)
+@cache
 def acting_without_data(act: Callable[..., Any]) -> Callable[..., Any]:
     """Servers act; they are always there, and never late."""
 
@@ -241,7 +241,7 @@ def acting_without_data(act: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-@lru_cache(maxsize=None)
+@cache
 def delivering(
     hear: Callable[..., Any], merge: Callable[..., Any], receivers: Callable[..., Any], among: bool, with_data: bool
 ) -> Callable[..., Any]:
@@ -280,7 +280,7 @@ def delivering(
     return step
 
 
-@lru_cache(maxsize=None)
+@cache
 def telling(
     tell: Callable[..., Any],
     take: Callable[..., Any],
@@ -314,7 +314,7 @@ def telling(
 # --- a round --------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def in_turn(first: Callable[..., Any], rest: Callable[..., Any] | None) -> Callable[..., Any]:
     """A step, and those after it; of `which` is at least 0, only the step of that number."""
     if rest is None:
@@ -336,14 +336,14 @@ def in_turn(first: Callable[..., Any], rest: Callable[..., Any] | None) -> Calla
     return both
 
 
-@lru_cache(maxsize=None)
+@cache
 def advancing(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     """Rounds `first` to `last` - 1, for part `part` of `parts`; all steps, or one."""
     play: Any = None
     for step in reversed(steps):
         play = in_turn(step, play)
 
-    def advance(first, last, which, part, parts, board, args):  # type: ignore[no-untyped-def]
+    def advance(first, last, which, part, parts, board, args):
         for n in range(first, last):
             play(n, which, 0, part, parts, board, args)
 
