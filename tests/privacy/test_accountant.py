@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,82 +11,20 @@ from hypothesis import strategies as st
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.environment import Environment
 from archipel.federation import Federation
-from archipel.privacy.accountant import pay, pay_per_sample, release_cost, spend_all
+from archipel.node import row
+from archipel.privacy.account import accounts, pay
+from archipel.privacy.accountant import spend_all
 from archipel.privacy.accounting import record
-from archipel.privacy.ledger import Ledger, Terms, ZcdpBudget
-from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE
-from archipel.privacy.policy import Privacy, Range, release_costs
-from archipel.privacy.releases import Gaussian, Laplace, rho_of
+from archipel.privacy.policy import Privacy, Range
+from archipel.privacy.releases import Gaussian
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
 
 
-class Row(NamedTuple):
-    spent: Any
-    limit: Any
-    releases: Any
-
-
-def accountant(limit):
-    return Row(np.zeros(1), np.array([limit]), np.zeros(1))
-
-
-@given(st.lists(st.floats(0, 2), max_size=40), st.floats(0, 5))
-def test_an_account_never_holds_more_than_its_limit(costs, limit):
-    me, taken = accountant(limit), []
-    for cost in costs:
-        before = me.spent[0]
-        if pay(me, cost):
-            taken.append(cost)
-        else:
-            assert me.spent[0] == before and before + cost > limit
-    assert me.spent[0] <= limit and me.releases[0] == len(taken)
-    assert me.spent[0] == pytest.approx(sum(taken))
-
-
-@given(st.lists(st.floats(0, 2), max_size=40), st.floats(0, 5))
-def test_apart_the_dearest_sample_counts(costs, limit):
-    me = accountant(limit)
-    taken = [cost for cost in costs if pay_per_sample(me, cost)]
-    assert taken == [cost for cost in costs if cost <= limit]
-    assert me.spent[0] == max(taken, default=0.0)
-
-
-@given(st.lists(st.floats(0.001, 0.5), min_size=1, max_size=30), st.floats(0.01, 2))
-def test_an_account_and_a_ledger_agree(mus, limit):
-    me, ledger = (
-        accountant(ZcdpBudget(limit).gaussian_rho()),
-        Ledger("k", Terms("sample", "replace-one"), ZcdpBudget(limit)),
-    )
-    for n, mu in enumerate(mus):
-        afforded = ledger.affords(Gaussian(mu))
-        near = abs(ledger.rho() + mu * mu / 2 - limit) < 1e-11
-        assert pay(me, release_cost(GAUSSIAN, mu, 1.0)) == afforded or near
-        if afforded:
-            ledger.charge(n, Gaussian(mu))
-        if near:
-            return
-    assert me.spent[0] == pytest.approx(ledger.rho(), rel=1e-12)
-
-
-@pytest.mark.parametrize(("sensitivity", "scale"), [(0.1, 1.0), (1.0, 0.3), (5.0, 1.0), (0.0, 1.0)])
-def test_costs_are_the_accountants(sensitivity, scale):
-    assert release_cost(GAUSSIAN, sensitivity, scale) == pytest.approx(rho_of(Gaussian(sensitivity / scale)))
-    assert release_cost(LAPLACE, sensitivity, scale) == pytest.approx(rho_of(Laplace(sensitivity / scale)))
-    for law in (GAUSSIAN, LAPLACE):
-        assert release_costs(law, sensitivity, scale) == pytest.approx(release_cost(law, sensitivity, scale))
-
-
-def test_without_noise_the_cost_is_infinite():
-    for law in (NONE, GAUSSIAN, LAPLACE):
-        assert release_cost(law, 1.0, 0.0) == math.inf
-    assert not pay(accountant(1e9), release_cost(NONE, 1.0, 0.0))
-
-
 def paid(costs, limit, per_sample):
-    me = accountant(limit)
+    me = row(accounts(1.0, [limit]), 0)
     for cost in costs:
-        (pay_per_sample if per_sample else pay)(me, cost)
+        pay(me, cost, int(per_sample))
     return me
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from archipel.errors import BadInput
 from archipel.node import row
 from archipel.privacy import calibration
+from archipel.privacy.account import accounts, pay
 from archipel.privacy.accounting import record
 from archipel.privacy.ledger import EpsilonBudget, Ledger, Overspent, Terms, ZcdpBudget
-from archipel.privacy.meter import accounts, pay
 from archipel.privacy.releases import Gaussian, Laplace
 
 TERMS = Terms("sample", "replace-one")
@@ -39,9 +39,9 @@ def test_the_planned_releases_fit_and_no_further_one(epsilon, delta, releases, z
     assert 0.999 * epsilon < ledger.epsilon(delta).epsilon <= epsilon
     with pytest.raises(Overspent):
         ledger.charge(releases, Gaussian(mus[-1]))
-    account = row(accounts([ledger.budget.gaussian_rho()]), 0)
-    assert sum([pay(account, mu * mu / 2) for mu in mus]) == releases  # the running sum of a simulation agrees
-    assert not pay(account, mus[-1] ** 2 / 2)
+    account = row(accounts(1.0, [ledger.budget.gaussian_rho()]), 0)
+    assert sum([pay(account, mu * mu / 2, 0) for mu in mus]) == releases  # the running sum of a simulation agrees
+    assert not pay(account, mus[-1] ** 2 / 2, 0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,9 +10,7 @@ from scipy import stats
 
 from archipel.draws import key_of
 from archipel.errors import BadInput, Missing
-from archipel.node import row
 from archipel.privacy import noise
-from archipel.privacy.meter import accounts, gaussian_cost, pay
 from archipel.privacy.noise import (
     GAUSSIAN,
     LAPLACE,
@@ -130,18 +128,3 @@ def test_the_compiled_loop_draws_the_same(dtype):
             again = compiled(fast, law, dtype(scale), np.uint64(key))
             assert np.abs(fast - plain).max() <= 64 * np.finfo(dtype).eps
             assert int(again) == release_key(key, 1)
-
-
-def test_the_meter_is_the_same_when_compiled():
-    enable()
-
-    @numba.njit
-    def compiled(account, sensitivity, sigma):
-        return pay(account, gaussian_cost(sensitivity, sigma))
-
-    plain, fast = row(accounts([0.02, 1.0]), 0), row(accounts([0.02, 1.0]), 0)
-    for sigma in (10.0, 10.0, 0.0, 5.0, 10.0, 1e9):
-        said = pay(plain, gaussian_cost(1.0, sigma))
-        assert said == compiled(fast, 1.0, sigma) and plain.spent[0] == fast.spent[0]
-    assert plain.spent[0] == pytest.approx(0.005 * 3, rel=1e-12)
-    assert pay(row(accounts([np.inf]), 0), gaussian_cost(1.0, 0.1))

@@ -8,7 +8,7 @@
 | `calibration` | from a budget back to the noise, per client; how often a client takes part |
 | `ledger` | `Ledger`, `Terms`, budgets: nothing is shared before `charge` has returned |
 | `journal` | `open_ledger`: the same, on disk, through crashes |
-| `meter` | the ledger's brake inside compiled node functions |
+| `account` | `scale_of`: paid for, inside node functions; what `accountant` reads as a ledger |
 | `noise` | schedules, and `disturb`: keyed in a simulation, secure on a device |
 | `bounding` | clipping and projections, and each loss's gradient bound under them |
 | `audit` | a lower bound on epsilon from releases alone |

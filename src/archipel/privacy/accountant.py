@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.node import kernel
+from archipel.privacy.account import release_cost as release_cost
 from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_epsilon
 from archipel.privacy.gaussian import epsilon_of
 from archipel.privacy.ledger import ASSUMED, Assumption, EpsilonBudget, Terms, ZcdpBudget
-from archipel.privacy.meter import gaussian_cost
-from archipel.privacy.noise import LAPLACE, NONE
 from archipel.privacy.policy import Privacy, amounts, laplace_epsilon
 from archipel.privacy.releases import Laplace
 
@@ -26,19 +25,6 @@ CONVERTED = 64  # different Laplace histories that are worth a loss distribution
 
 
 # --- inside node functions ------------------------------------------------------------------------------------------
-
-
-@kernel
-def release_cost(law: Any, sensitivity: Any, scale: Any) -> Any:
-    """The zCDP of one release with noise of this law and scale; infinite without noise."""
-    if law != LAPLACE:
-        return gaussian_cost(sensitivity, scale if law != NONE else 0.0)
-    if sensitivity == 0:
-        return 0.0
-    if scale == 0:
-        return np.inf
-    epsilon = sensitivity / scale
-    return min(0.5 * epsilon * epsilon, epsilon)
 
 
 @kernel
