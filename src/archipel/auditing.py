@@ -21,6 +21,7 @@ from archipel.environment import Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import mapped, named_leaves
+from archipel.privacy.accountant import account_of
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
 from archipel.privacy.policy import Privacy, Range
 from archipel.problems.losses.online import ONLINE_LOSSES
@@ -213,7 +214,7 @@ def watched(
 def claim(instance: Instance, tables: dict[str, Any]) -> float:
     """The epsilon of the first clients' ledgers, at most."""
     table = tables[instance.data_role]
-    dearest = CLIENTS * int(np.argmax(table.spent[::CLIENTS, 0]))
+    dearest = CLIENTS * int(np.argmax(account_of(table).spent[::CLIENTS, 0]))
     mine = mapped(lambda column: column[dearest : dearest + 1], table)
     return float(instance.plan.accountant.paid({instance.data_role: mine}).epsilon[0])
 

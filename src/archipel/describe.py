@@ -17,6 +17,12 @@ from typing import Any
 
 from archipel.errors import BadInput, did_you_mean
 
+
+def key(default: Any, meaning: str, **right: Any) -> Any:
+    """A field of a description."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, **right})
+
+
 PATHS = (
     ("problem", "data"),
     ("problem", "test"),

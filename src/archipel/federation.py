@@ -59,7 +59,10 @@ class Federation:
             raise BadInput("problem.clients", self.problem.clients, "a number of clients that a machine can hold")
         if self.precision and self.precision not in PRECISIONS:
             raise BadInput("precision", self.precision, '"float32" or "float64"')
-        allowed = getattr(self.algorithm, "topologies", ("star",))
+        why_not = getattr(self.algorithm, "refuses", {}).get(kind_of(self.topology))
+        if why_not:
+            raise BadInput("topology.kind", kind_of(self.topology), f"another: {why_not}")
+        allowed = getattr(self.algorithm, "topologies", ("star", "servers", "peers", "digraph"))
         if kind_of(self.topology) not in allowed:
             right = f"one that {kind_of(self.algorithm)} runs on: {', '.join(allowed)}"
             raise BadInput("topology.kind", kind_of(self.topology), right)
@@ -141,7 +144,10 @@ class Federation:
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
             raise BadInput("environment.delay", self.environment.delay.kind, right)
         role = "client" if "client" in plan.tables else "peer"
-        return Instance(plan, setup.task, all_edges(setup.graph), conditions, setup.seed, role, graph=setup.graph)
+        graph = setup.graph
+        if plan.weigh is not None:
+            graph = replace(graph, across=tuple(map(plan.weigh, graph.across)))
+        return Instance(plan, setup.task, all_edges(graph), conditions, setup.seed, role, graph=graph)
 
     def engine_of(self, instance: Instance, side_by_side: bool = False) -> Engine:
         """The engine that plays an instance of this federation."""

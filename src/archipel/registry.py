@@ -27,10 +27,10 @@ class Names(Mapping[str, type]):
 
 ALGORITHMS = Names(
     {
-        "pao-fed": "archipel.algorithms.pao_fed:PaoFed",
-        "pso-fed": "archipel.algorithms.pao_fed:PsoFed",
-        "online-fedsgd": "archipel.algorithms.online_fed:OnlineFedSgd",
-        "online-fed": "archipel.algorithms.online_fed:OnlineFed",
+        "pao-fed": "archipel.algorithms.online:PaoFed",
+        "pso-fed": "archipel.algorithms.online:PsoFed",
+        "online-fedsgd": "archipel.algorithms.online:OnlineFedSgd",
+        "online-fed": "archipel.algorithms.online:OnlineFed",
         "sign-sgd": "archipel.algorithms.sign_sgd:SignSgd",
         "pldp-fl": "archipel.algorithms.pldp_fl:PldpFl",
         "zcdp-nfl": "archipel.algorithms.zcdp_nfl:ZcdpNfl",

@@ -65,4 +65,5 @@ class Plan(NamedTuple):
     late: int = 0  # the oldest message that still counts, in rounds
     plain_only: bool = False  # node functions that no compiler takes (deep models)
     measure: Callable[[dict[str, Any], int], dict[str, Any]] | None = None  # (tables, round) -> what else to record
+    weigh: Callable[[Any], Any] | None = None  # how links among peers, or among servers, are weighed: Links -> Links
     accountant: Any = None  # what nodes pay in privacy: privacy.accountant.Accountant, or what has its methods

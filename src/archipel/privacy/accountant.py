@@ -87,7 +87,7 @@ class Accountant(NamedTuple):
 
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""
-        table = tables[self.role]
+        table = account_of(tables[self.role])
         return self.priced(table.spent[:, 0].astype(float), table.releases[:, 0])
 
     def forecast(self) -> Paid:
@@ -166,6 +166,11 @@ class Accountant(NamedTuple):
 
     def name(self, k: int) -> str:
         return self.names[k] if self.names else f"{self.role} {k}"
+
+
+def account_of(table: Any) -> Any:
+    """Where a node's account is: in the part that protects it."""
+    return getattr(table, "protect", table)
 
 
 @lru_cache(maxsize=4096)

@@ -52,7 +52,7 @@ class Digraph:
             base = [self._drawn(clients, seed, phase) for phase in range(1 if self._thins() else self.phases)]
         sequence = tuple(self._thinned(base, seed) if self._thins() else base)
         self._refuse_unconnected(sequence, names)
-        return Graph(clients, sequence, cluster=np.zeros(clients, np.int64), names=tuple(names or ()))
+        return Graph(clients, sequence, cluster=np.zeros(clients, np.int64), names=tuple(names or ()), one_way=True)
 
     def _thins(self) -> bool:
         return self.fade > 0 or self.opt_out > 0

@@ -33,6 +33,7 @@ class Graph:
     names: tuple[str, ...] = ()  # of clients, where the user gave any
     server_names: tuple[str, ...] = ()
     cluster_names: tuple[str, ...] = ()
+    one_way: bool = False  # links among peers need not go both ways, and have weights of their own
 
     def links(self, moment: int = 0) -> Links:
         """The links among peers, or among servers, in a round."""

@@ -1,0 +1,169 @@
+"""What algorithms are made of: learn, protect, share, mix.
+
+A part is a frozen dataclass whose fields are the keys of its TOML table. `make` turns it into a *piece*: plain marked
+functions, the state they keep inside the node's record, and their settings. Pieces know nothing of each other but what
+is written here; `compose` nests them, and lays their turns along the topology.
+
+    me.model, me.before         the model, and what it was before this round's learning, where a part needs it
+    me.learn, me.protect, ...   each part's own state
+    settings.learn, ...         each part's own settings
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from archipel.turns import Setup
+
+
+class Node(NamedTuple):
+    """All that a node keeps."""
+
+    model: Any
+    before: Any  # the model before this round's learning; empty where no part needs it
+    learn: Any
+    protect: Any
+    share: Any
+    mix: Any
+    across: Any  # a server's, for what other servers say
+
+
+class Settings(NamedTuple):
+    """All numbers that steer an algorithm."""
+
+    learn: Any
+    protect: Any
+    share: Any
+    mix: Any
+    across: Any
+    asked: Any  # chance that a server asks a client that is there
+    alone: Any  # 1: clients that are away learn too
+
+
+class Empty(NamedTuple):
+    """The state or the settings of a part that has none."""
+
+    nothing: Any
+
+
+NONE = Empty(np.zeros(1, np.uint8))
+
+
+def empty(rows: int) -> Empty:
+    """A table of nothing."""
+    return Empty(np.zeros((rows, 0), np.uint8))
+
+
+class LearnPiece(NamedTuple):
+    """How a node learns from its data."""
+
+    learn: Callable[..., Any]  # (me, data, settings, moment) -> whether it did; False: it could not pay, or had nothing
+    state: Any  # a table, a row a node with data
+    settings: Any
+    alone: bool = False  # whether it makes sense while a node is away
+    before: bool = False  # whether me.before is used
+
+
+class ProtectPiece(NamedTuple):
+    """The door: bound, pay, noise, in this order. Three places for it, of which a part uses one."""
+
+    pay: Callable[..., Any]  # (me, settings, moment) -> the noise's scale for a sample, or below 0: it cannot be paid
+    bound: Callable[..., Any]  # (slope, x, settings) -> the slope, so that slope * x is not too long
+    noise: Callable[..., Any]  # (values, scale, settings, moment): on what a sample moved
+    word: Callable[..., Any]  # (me, settings, moment) -> whether the model may be said: bounds, pays, noises the change
+    at_mix: Callable[..., Any]  # (values, me, settings, moment) -> whether a sum may be used: pays and noises it
+    state: Any
+    settings: Any
+    accountant: Any = None
+    before: bool = False
+    server_state: Any = None  # of who mixes, where noise is added there
+    rebase: Callable[..., Any] | None = None  # (me): the model is known to others as it is, me.protect.base
+
+
+class SharePiece(NamedTuple):
+    """What crosses a link, and how it is read."""
+
+    write: Callable[..., Any]  # (said, me, settings, moment): what a node says
+    tell: Callable[..., Any]  # (said, me, settings, moment): what a server says to client moment.peer
+    take: Callable[..., Any]  # (me, said, settings): a client puts it into its model
+    fold: Callable[..., Any]  # (total, count, said, factor, settings): total += factor * values, count += factor
+    word: Any
+    told: Any
+    settings: Any
+    state: Any  # a table, a row a node that says something
+    parameters: float  # of the model, in a word
+    told_parameters: float
+    of_change: bool = False  # words are changes of the model, not models
+    whole: bool = True  # a word says something of every parameter
+    before: bool = False
+
+
+class MixPiece(NamedTuple):
+    """What a receiver makes of what it heard."""
+
+    hear: Callable[..., Any]  # (inbox, said, settings, edge)
+    finish: Callable[..., Any]  # (me, inbox, settings, moment)
+    inbox: Any
+    state: Any  # a table, a row a receiver
+    settings: Any
+    late: int = 0  # the oldest message that counts
+    before: bool = False
+
+
+class Place(NamedTuple):
+    """Where a mix works."""
+
+    receivers: int
+    most_heard: int  # senders that a receiver ever hears, at most
+    own: bool  # a receiver's own model counts as well: peers, and servers among themselves
+    pushes: bool  # links go one way, and a sender's weights sum to one
+    of_change: bool
+    size: int
+    dtype: Any
+
+
+class Learn(Protocol):
+    """A way to learn."""
+
+    data_kind: ClassVar[str]  # "stream", "stored" or "deep"
+
+    def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece: ...
+
+    def start(self, setup: Setup) -> Any:
+        """(size,): the model that everyone starts from."""
+        ...
+
+    def sensitivity(self, setup: Setup) -> float:
+        """How far replacing one sample can move what is noised, where noise enters with the sample."""
+        ...
+
+
+class Protect(Protocol):
+    """A way to protect."""
+
+    where: ClassVar[str]  # "nowhere", "sample", "word" or "mix"
+
+    def make(self, setup: Setup, learn: Any) -> ProtectPiece: ...
+
+
+class Share(Protocol):
+    """A way to share."""
+
+    def make(self, setup: Setup) -> SharePiece: ...
+
+
+class Mix(Protocol):
+    """A way to mix."""
+
+    needs_whole: ClassVar[bool]  # words must say something of every parameter
+
+    def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece: ...
+
+    def one_way(self) -> "Mix":
+        """The same where links go one way, and a sender's weights sum to one."""
+        ...
+
+    def across(self) -> "Mix":
+        """What servers do among themselves."""
+        ...

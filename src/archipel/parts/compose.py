@@ -1,0 +1,263 @@
+"""Four parts on a topology: who keeps what, and the turns that are taken.
+
+- `star`: the server tells its clients, they act, it mixes;
+- `servers`: the same at each server, and then servers mix among themselves;
+- `peers`: everyone acts, and mixes with its neighbours;
+- `digraph`: the same over links that go one way, where means are pushed.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.draws import SELECTED, uniform
+from archipel.node import LEARNED, NOTHING, SAID, assign, kernel
+from archipel.parts import (
+    NONE,
+    Empty,
+    LearnPiece,
+    MixPiece,
+    Node,
+    Place,
+    ProtectPiece,
+    Settings,
+    SharePiece,
+    empty,
+)
+from archipel.parts.mix import push_sum
+from archipel.parts.share.whole import Whole
+from archipel.topology.links import metropolis, places_of
+from archipel.turns import Plan, Setup, Tell, Turn
+
+
+class Parts(NamedTuple):
+    """What an algorithm is made of, as it is described."""
+
+    learn: Any
+    protect: Any
+    share: Any
+    mix: Any
+    asked: float = 1.0  # chance that a server asks a client that is there
+
+
+class Pieces(NamedTuple):
+    """The same, made for a setup."""
+
+    learn: LearnPiece
+    protect: ProtectPiece
+    share: SharePiece
+    mix: MixPiece
+
+
+# --- node functions -------------------------------------------------------------------------------------------------
+
+
+@kernel
+def forget(me: Any) -> None:
+    """No part needs what was before."""
+
+
+@kernel
+def remember(me: Any) -> None:
+    assign(me.before, me.model)
+
+
+@kernel
+def as_learned(me: Any) -> None:
+    """What was learned enters the model as it is."""
+
+
+@cache
+def acting(learn: Any, protect: Any, write: Any, begin: Any, settle: Any) -> Callable[..., Any]:
+    @kernel
+    def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
+        """Learn, protect, share."""
+        if not moment.present and settings.alone == 0:
+            return NOTHING
+        begin(me)
+        if not learn(me, data, settings, moment):
+            return NOTHING
+        if not protect(me, settings, moment):
+            return NOTHING
+        settle(me)
+        if not moment.present:
+            return LEARNED
+        write(said, me, settings, moment)
+        return SAID
+
+    return act
+
+
+@cache
+def telling(tell: Any) -> Callable[..., Any]:
+    @kernel
+    def told(me: Any, said: Any, settings: Any, moment: Any) -> Any:
+        """To a client that is asked, what the share part has for it."""
+        if uniform(moment.key, SELECTED) >= settings.asked:
+            return False
+        tell(said, me, settings, moment)
+        return True
+
+    return told
+
+
+@cache
+def taking(take: Any) -> Callable[..., Any]:
+    @kernel
+    def taken(me: Any, said: Any, settings: Any, moment: Any) -> None:
+        take(me, said, settings)
+
+    return taken
+
+
+@cache
+def taking_openly(take: Any) -> Callable[..., Any]:
+    @kernel
+    def taken(me: Any, said: Any, settings: Any, moment: Any) -> None:
+        """What a server told is known to others: it is no change that would have to be protected."""
+        take(me, said, settings)
+        base = Node(me.protect.base, me.before, me.learn, me.protect, me.share, me.mix, me.across)
+        take(base, said, settings)
+
+    return taken
+
+
+@cache
+def merging_openly(finish: Any, rebase: Any) -> Callable[..., Any]:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """What was mixed is known to others."""
+        finish(me, inbox, settings, moment)
+        rebase(me)
+
+    return merge
+
+
+@cache
+def speaking(write: Any) -> Callable[..., Any]:
+    @kernel
+    def speak(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
+        """A server among servers says its model."""
+        write(said, me, settings, moment)
+        return SAID
+
+    return speak
+
+
+@cache
+def merging_across(finish: Any) -> Callable[..., Any]:
+    """A mix part, whose state and settings stand in `across`."""
+
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        s = settings
+        other = Settings(s.learn, s.protect, s.share, s.across, s.across, s.asked, s.alone)
+        node = Node(me.model, me.before, me.learn, me.protect, me.share, me.across, me.across)
+        finish(node, inbox, other, moment)
+
+    return merge
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+
+def most_heard(phases: Any) -> int:
+    """How many senders a receiver ever hears, at most."""
+    places = places_of([(links.starts, links.senders) for links in phases])
+    return 1 + max((int(place.max(initial=-1)) for place in places), default=-1)
+
+
+def composed(setup: Setup, parts: Parts) -> Plan:
+    """The plan of four parts on whatever topology the setup has."""
+    size, dtype, graph = setup.task.size, setup.dtype, setup.graph
+    protect = parts.protect.make(setup, parts.learn)
+    learn = parts.learn.make(setup, protect)
+    share = parts.share.make(setup)
+    pushes = not graph.servers and not is_mutual(graph)
+    rows = graph.servers or graph.clients
+    heard = int(np.bincount(graph.server).max()) if graph.servers else most_heard(graph.across)
+    place = Place(rows, heard, not graph.servers, pushes, share.of_change, size, dtype)
+    mixing = parts.mix.one_way() if pushes else parts.mix
+    mix = mixing.make(setup, share, place)
+    pieces = Pieces(learn, protect, share, mix)
+    return plan_of_servers(setup, pieces, parts) if graph.servers else plan_of_peers(setup, pieces, parts)
+
+
+def is_mutual(graph: Any) -> bool:
+    """Whether links go both ways, with equal weights, all the time."""
+    return len(graph.across) == 1 and not graph.one_way
+
+
+def nodes(pieces: Pieces, start: Any, rows: int, mix: Any, across: Any, keeps: bool) -> Node:
+    """The table of those that have data."""
+    table = np.repeat(start[None], rows, 0)
+    before = table.copy() if keeps else np.zeros((rows, 0), table.dtype)
+    return Node(table, before, pieces.learn.state, pieces.protect.state, pieces.share.state, mix, across)
+
+
+def keeps_before(pieces: Pieces) -> bool:
+    return pieces.learn.before or pieces.protect.before or pieces.share.before or pieces.mix.before
+
+
+def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
+    learn, protect, share, mix = pieces
+    write, word, settle = share.write, share.word, as_learned
+    if mix.finish is push_sum.finish:
+        write, word = push_sum.pushing(share.write, share.fold), push_sum.Pushed(share.word, share.word)
+        settle = push_sum.settle
+    keeps = keeps_before(pieces)
+    act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
+    settings = settings_of(pieces, NONE, 1.0)
+    count = setup.task.clients
+    table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
+    finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox)
+    weigh = metropolis if is_mutual(setup.graph) else None
+    return Plan(
+        {"peer": table}, (turn,), settings, {0: share.parameters}, mix.late, accountant=protect.accountant, weigh=weigh
+    )
+
+
+def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
+    learn, protect, share, mix = pieces
+    graph, size, dtype = setup.graph, setup.task.size, setup.dtype
+    keeps = keeps_before(pieces)
+    begin = remember if keeps else forget
+    act = acting(learn.learn, protect.word, share.write, begin, as_learned)
+    take = (taking_openly if protect.rebase else taking)(share.take)
+    turns: tuple[Any, ...] = (
+        Tell("server", "client", telling(share.tell), take, share.told),
+        Turn("client", "server", act, mix.hear, mix.finish, share.word, mix.inbox),
+    )
+    parameters = {0: share.told_parameters, 1: share.parameters}
+    across: Any = None
+    if graph.servers > 1:
+        place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
+        whole = Whole().make(setup)
+        across = parts.mix.across().make(setup, whole, place)
+        merge = merging_across(across.finish)
+        turns += (Turn("server", "server", speaking(whole.write), across.hear, merge, whole.word, across.inbox),)
+        parameters[2] = size
+    settings = settings_of(pieces, across.settings if across else NONE, parts.asked)
+    start, count = parts.learn.start(setup), setup.task.clients
+    table = nodes(pieces, start, count, empty(count), empty(count), keeps)
+    model = np.repeat(start[None], graph.servers, 0)
+    nothing: Empty = empty(graph.servers)
+    server = Node(
+        model, model[:, :0].copy() if not mix.before else model.copy(), nothing,
+        protect.server_state if protect.server_state is not None else nothing, nothing, mix.state,
+        across.state if across else nothing,
+    )  # fmt: skip
+    return Plan(
+        {"client": table, "server": server}, turns, settings, parameters, mix.late, accountant=protect.accountant,
+        weigh=metropolis if graph.servers > 1 else None,
+    )  # fmt: skip
+
+
+def settings_of(pieces: Pieces, across: Any, asked: float) -> Settings:
+    alone = int(pieces.learn.alone)
+    return Settings(
+        pieces.learn.settings, pieces.protect.settings, pieces.share.settings, pieces.mix.settings, across, asked, alone
+    )

@@ -1,0 +1,71 @@
+"""A kind: a composition that has a name. Every part of it can be replaced."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from archipel.errors import BadInput
+from archipel.parts.compose import Parts, composed
+from archipel.parts.protect.openly import Openly
+from archipel.parts.protect.sample import AtSample
+from archipel.turns import Plan, Setup
+
+
+def part(family: str) -> Any:
+    """A key for a part of a family: a table with a `kind` of its own."""
+    return field(default=None, kw_only=True, metadata={"family": family})
+
+
+@dataclass(frozen=True)
+class Composition:
+    """An algorithm of four parts. `own_parts` says which; `[algorithm.mix]` and the like replace them."""
+
+    precision: ClassVar[str] = "float32"
+    refuses: ClassVar[dict[str, str]] = {}  # topology -> why not
+
+    learn: Any = part("learn")
+    protect: Any = part("protect")
+    share: Any = part("share")
+    mix: Any = part("mix")
+
+    def own_parts(self, setup: Setup) -> Parts:
+        """The parts that make this kind."""
+        raise NotImplementedError
+
+    @property
+    def data_kind(self) -> str:
+        """How the data comes: "stream", "stored" or "deep"."""
+        return str(self.learn.data_kind) if self.learn is not None else self.own_data_kind
+
+    own_data_kind: ClassVar[str] = "stream"
+
+    def parts(self, setup: Setup) -> Parts:
+        """The parts, with those that were replaced."""
+        own = self.own_parts(setup)
+        given = {name: getattr(self, name) for name in ("learn", "protect", "share", "mix")}
+        return own._replace(**{name: value for name, value in given.items() if value is not None})
+
+    def plan(self, setup: Setup) -> Plan:
+        """Everyone at the start, and their turns."""
+        parts = self.parts(setup)
+        if setup.privacy is None and parts.protect.where != "nowhere":
+            raise BadInput("privacy", "(missing)", "a table [privacy]: a part protects, and does not know how much")
+        if setup.privacy is not None and parts.protect.where == "nowhere":
+            raise BadInput("algorithm.protect.kind", "openly", "a part that protects, or no [privacy] table")
+        return composed(setup, parts)
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned."""
+        if "peer" in tables:
+            return {"clients": tables["peer"].model}
+        servers = tables["server"].model
+        found = {"server": servers[0]} if len(servers) == 1 else {"server": servers.mean(0), "servers": servers}
+        return found | {"clients": tables["client"].model}
+
+    def check(self, setup: Setup) -> dict[str, float]:
+        """What theory says of it, as numbers; refuse what would go wrong."""
+        return {}
+
+
+def at_sample(setup: Setup) -> Any:
+    """Protection where noise enters with the sample, if there is a [privacy] table."""
+    return Openly() if setup.privacy is None else AtSample()

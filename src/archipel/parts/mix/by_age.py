@@ -1,0 +1,93 @@
+"""By age: late messages weigh less, and of several that say the same parameter the most recent counts.
+
+Gauthier et al., IEEE Internet of Things Journal, 2023: (14) and (15).
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.describe import key
+from archipel.node import kernel
+from archipel.parts import MixPiece, Place, SharePiece, empty
+from archipel.parts.mix.mean import Mean
+from archipel.parts.mix.push_sum import PushSum
+from archipel.turns import Setup
+
+
+class Ages(NamedTuple):
+    weights: Any  # iota_l for l = 0 .. l_max, (15)
+    recent: Any  # 1: of several updates of a parameter only the most recent count
+
+
+class Inbox(NamedTuple):
+    """What arrives in a round, per age."""
+
+    total: Any  # (ages, size): sum of what was heard of a parameter
+    heard: Any  # (ages, size): the weights of those who said it
+    senders: Any  # (ages,): |K_{n,l}|
+
+
+@cache
+def hearing(fold: Any) -> Any:
+    @kernel
+    def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
+        """The sums of (14), one message at a time."""
+        inbox.senders[edge.age] += 1
+        weight = inbox.total.dtype.type(edge.weight)
+        fold(inbox.total[edge.age], inbox.heard[edge.age], said, weight, settings)
+
+    return hear
+
+
+@kernel
+def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    """(14) and (15): each age moves the model by its weighted mean deviation from it."""
+    for j in range(me.model.shape[0]):
+        model = me.model[j]
+        for age in range(settings.mix.weights.shape[0]):
+            if inbox.heard[age, j] > 0:
+                change = inbox.total[age, j] - inbox.heard[age, j] * model
+                me.model[j] += settings.mix.weights[age] * change / inbox.senders[age]
+                if settings.mix.recent == 1:
+                    break
+
+
+@kernel
+def merge_among(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    """The same among peers: the weights of the links take the place of a mean."""
+    for j in range(me.model.shape[0]):
+        model = me.model[j]
+        for age in range(settings.mix.weights.shape[0]):
+            if inbox.heard[age, j] > 0:
+                me.model[j] += settings.mix.weights[age] * (inbox.total[age, j] - inbox.heard[age, j] * model)
+                if settings.mix.recent == 1:
+                    break
+
+
+@dataclass(frozen=True)
+class ByAge:
+    """An update that is l rounds late weighs `decay`^l."""
+
+    needs_whole: ClassVar[bool] = False
+
+    decay: float = key(0.2, "the weight of a round of delay", at_least=0, at_most=1, symbol="iota")
+    most_recent: bool = key(True, "of several updates of a parameter only the most recent count")
+    limit: int = key(10, "how many rounds late an update may be and still count", at_least=0, symbol="l_max")
+
+    def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        ages = self.limit + 1
+        weights = (self.decay ** np.arange(ages, dtype=float)).astype(place.dtype)
+        table = np.zeros((ages, place.size), place.dtype)
+        inbox = Inbox(table, table.copy(), np.zeros(ages, place.dtype))
+        settings = Ages(weights, int(self.most_recent))
+        finish = merge_among if place.own else merge
+        return MixPiece(hearing(share.fold), finish, inbox, empty(place.receivers), settings, self.limit)
+
+    def one_way(self) -> PushSum:
+        return PushSum(self.limit)
+
+    def across(self) -> Mean:
+        return Mean(0)

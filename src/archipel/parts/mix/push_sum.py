@@ -1,0 +1,114 @@
+"""Push-sum: the exact mean where links go one way. Every parameter has a mass of its own, so portions can be pushed too.
+
+Kempe, Dobra, Gehrke, FOCS 2003; with gradient steps, Nedic, Olshevsky, IEEE TAC 2015. What a node says carries mass
+with it, what it keeps stays; a model is what arrived over the mass that arrived. Steps are divided by the mass, so that
+no one's data count more than another's.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.describe import key
+from archipel.errors import BadInput
+from archipel.node import kernel
+from archipel.parts import NONE, MixPiece, Place, SharePiece
+from archipel.turns import Setup
+
+# Where a part of a graph hears nothing back its mass drains: what is left stays a number.
+LIGHT, LOST = 0.5, 1e-30  # the least that a step is divided by, so that steps stay stable; less begins anew
+
+
+class Mass(NamedTuple):
+    mass: Any  # (size,)
+    sent: Any  # (size,): what of it was said this round
+
+
+class Pushed(NamedTuple):
+    """A word, and the mass that it carries."""
+
+    values: Any
+    mass: Any
+
+
+class Heard(NamedTuple):
+    total: Any
+    mass: Any
+    count: Any
+
+
+@kernel
+def settle(me: Any) -> None:
+    """The round's change of the model over the mass: what it is of the pushed sum."""
+    for j in range(me.model.shape[0]):
+        mass = max(me.mix.mass[j], me.model.dtype.type(LIGHT))
+        me.model[j] = me.before[j] + (me.model[j] - me.before[j]) / mass
+        me.mix.sent[j] = 0
+
+
+@cache
+def pushing(write: Any, fold: Any) -> Any:
+    @kernel
+    def push(said: Any, me: Any, settings: Any, moment: Any) -> None:
+        """The word of the share part, of the model times its mass, and of the mass."""
+        one = me.model.dtype.type(1)
+        for j in range(me.model.shape[0]):
+            me.before[j] = me.model[j]
+            me.model[j] *= me.mix.mass[j]
+        write(said.values, me, settings, moment)
+        for j in range(me.model.shape[0]):
+            me.model[j] = me.mix.mass[j]
+        write(said.mass, me, settings, moment)
+        fold(me.model, me.mix.sent, said.mass, one, settings)  # only what is counted matters
+        for j in range(me.model.shape[0]):
+            me.model[j] = me.before[j]
+
+    return push
+
+
+@cache
+def hearing(fold: Any) -> Any:
+    @kernel
+    def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
+        weight = inbox.total.dtype.type(edge.weight)
+        fold(inbox.total, inbox.count, said.values, weight, settings)
+        fold(inbox.mass, inbox.count, said.mass, weight, settings)
+
+    return hear
+
+
+@kernel
+def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    """What was kept and heard, over the mass of both."""
+    real = me.model.dtype.type
+    for j in range(me.model.shape[0]):
+        own = me.mix.mass[j] * (real(moment.kept) if me.mix.sent[j] > 0 else real(1))
+        mass = inbox.mass[j] + own
+        if mass < LOST:
+            me.mix.mass[j] = 1
+        else:
+            me.model[j] = (inbox.total[j] + own * me.model[j]) / mass
+            me.mix.mass[j] = mass
+
+
+@dataclass(frozen=True)
+class PushSum:
+    """The exact mean over links that go one way: words carry a share of their sender's mass."""
+
+    needs_whole: ClassVar[bool] = False
+
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+
+    def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        zeros = np.zeros(place.size, place.dtype)
+        rows = (place.receivers, place.size)
+        state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype))
+        return MixPiece(hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True)
+
+    def one_way(self) -> "PushSum":
+        return self
+
+    def across(self) -> "PushSum":
+        raise BadInput("algorithm.mix.kind", "push-sum", "another mix: servers talk both ways, and need no push-sum")

@@ -1,0 +1,43 @@
+"""No protection: whatever a node says leaves as it is."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from archipel.node import kernel
+from archipel.parts import NONE, ProtectPiece, empty
+from archipel.turns import Setup
+
+
+@kernel
+def free(me: Any, settings: Any, moment: Any) -> Any:
+    return 0.0
+
+
+@kernel
+def as_it_is(slope: Any, x: Any, settings: Any) -> Any:
+    return slope
+
+
+@kernel
+def no_noise(values: Any, scale: Any, settings: Any, moment: Any) -> None:
+    pass
+
+
+@kernel
+def always(me: Any, settings: Any, moment: Any) -> Any:
+    return True
+
+
+@kernel
+def any_sum(values: Any, me: Any, settings: Any, moment: Any) -> Any:
+    return True
+
+
+@dataclass(frozen=True)
+class Openly:
+    """Nothing is protected."""
+
+    where: ClassVar[str] = "nowhere"
+
+    def make(self, setup: Setup, learn: Any) -> ProtectPiece:
+        return ProtectPiece(free, as_it_is, no_noise, always, any_sum, empty(setup.task.clients), NONE)

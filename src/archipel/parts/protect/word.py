@@ -1,0 +1,91 @@
+"""Noise enters with the word: what a round's learning changed in a model is clipped, paid for and noised as a whole.
+
+Whatever happened since the node last said something, with however many samples, is one release. The noised model is what
+the node goes on with, so that sharing it later, in portions, costs nothing more. `base` is what others may know: the
+model as it was released, received or mixed last.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.errors import BadInput
+from archipel.node import assign, kernel
+from archipel.parts import ProtectPiece
+from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise
+from archipel.parts.protect.sample import Private, accountant_of
+from archipel.privacy.account import accounts, scale_of
+from archipel.privacy.bounding import clip_l1, clip_l2
+from archipel.privacy.ledger import ENFORCED, Assumption
+from archipel.privacy.noise import disturb
+from archipel.turns import Setup
+
+
+class Released(NamedTuple):
+    """An account, and the model as others may know it."""
+
+    noise: Any
+    spent: Any
+    limit: Any
+    releases: Any
+    dearest: Any
+    summed: Any
+    base: Any
+
+
+@kernel
+def release(me: Any, settings: Any, moment: Any) -> Any:
+    """Bound the change, pay, noise; who cannot pay goes back to what it was, and says nothing."""
+    if not moment.present:  # nothing leaves: what was learned stays in the change
+        return True
+    for j in range(me.model.shape[0]):
+        me.before[j] = me.protect.base[j]
+        me.model[j] -= me.before[j]
+    if settings.protect.order == 2:
+        clip_l2(me.model, settings.protect.clip)
+    else:
+        clip_l1(me.model, settings.protect.clip)
+    scale = scale_of(me.protect, settings.protect, settings.protect.change, moment)
+    if scale < 0.0:
+        assign(me.model, me.before)
+        return False
+    disturb(me.model, settings.protect.law, scale, moment.key)
+    for j in range(me.model.shape[0]):
+        me.model[j] += me.before[j]
+    return True
+
+
+@kernel
+def rebase(me: Any) -> None:
+    """The model is known to others as it is."""
+    assign(me.protect.base, me.model)
+
+
+@dataclass(frozen=True)
+class AtWord:
+    """A round's change of the model is clipped to `privacy.clip`, paid for and noised before anything is said of it."""
+
+    where: ClassVar[str] = "word"
+
+    def make(self, setup: Setup, learn: Any) -> ProtectPiece:
+        policy, count = setup.privacy, setup.task.clients
+        if policy.relation != "replace-one":
+            right = '"replace-one": that a client takes part in a round is not hidden'
+            raise BadInput("privacy.relation", policy.relation, right)
+        if policy.protects and not policy.clip < np.inf:
+            right = "a finite bound on a round's change: no noise covers an infinite sensitivity"
+            raise BadInput("privacy.clip", policy.clip, right)
+        change = 2 * float(policy.clip)
+        drawn = policy.noise_of([[change]], count, setup.rounds, setup.seed, False)
+        whole = Assumption(
+            "a round's change of the model is clipped as a whole, however many samples made it", ENFORCED
+        )
+        guard = policy.guard()
+        settings = Private(drawn.law, drawn.shape, 0, change, float(guard.clip), guard.order)
+        accountant = accountant_of(setup, drawn, change, policy.terms(whole), False)
+        base = np.repeat(learn.start(setup)[None], count, 0)
+        rows = Released(*accounts(drawn.first, drawn.limit), base)
+        return ProtectPiece(
+            free, as_it_is, no_noise, release, any_sum, rows, settings, accountant, before=True, rebase=rebase
+        )
