@@ -8,7 +8,7 @@ same release again, the charge that is already in the file counts for it.
 from pathlib import Path
 from typing import Any
 
-from archipel.privacy.accountant import account_of
+from archipel.privacy.accountant import account_of as spending
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Terms
 from archipel.privacy.releases import Zcdp
@@ -53,14 +53,14 @@ class SpendingAccount(Account):
     def __init__(self, path: Path, name: str, terms: Terms, me: Any):
         self.path, self.ledger = path, open_ledger(path, name, terms)
         self.before: list[Charge] = []  # charged before the crash, for words that never left
-        self.spent, self.releases = float(account_of(me).spent[0]), float(account_of(me).releases[0])
+        self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
-            account_of(me).spent[0] = self.spent = self.ledger.rho()
-            account_of(me).releases[0] = self.releases = len(self.ledger.charges)
+            spending(me).spent[0] = self.spent = self.ledger.rho()
+            spending(me).releases[0] = self.releases = len(self.ledger.charges)
 
     def paid(self, n: int, me: Any) -> None:
-        cost, count = float(account_of(me).spent[0]) - self.spent, float(account_of(me).releases[0]) - self.releases
-        self.spent, self.releases = float(account_of(me).spent[0]), float(account_of(me).releases[0])
+        cost, count = float(spending(me).spent[0]) - self.spent, float(spending(me).releases[0]) - self.releases
+        self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
         charge = Charge(n, Zcdp(cost), 1)
@@ -76,7 +76,7 @@ class SpendingAccount(Account):
     def resume(self, count: int, me: Any) -> None:
         check_whole(self.path, len(self.ledger.charges), count)
         self.before = self.ledger.charges[count:]
-        self.spent, self.releases = float(account_of(me).spent[0]), float(account_of(me).releases[0])
+        self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
 
     def total(self, me: Any) -> float | None:
         return self.ledger.rho()
@@ -147,6 +147,6 @@ def account_of(part: Any, folder: Path | None, secret: bool) -> Account:
     path = folder / "ledger.journal" if folder is not None else Path()
     if ledgers and mine:
         return LedgerAccount(path, part.member.name, ledgers, part.member.number, secret)
-    if part.plan.accountant is not None and mine and hasattr(account_of(part.me), "spent"):
+    if part.plan.accountant is not None and mine and hasattr(spending(part.me), "spent"):
         return SpendingAccount(path, part.member.name, stated(part.plan.accountant.terms, secret), part.me)
     return Account()

@@ -30,7 +30,7 @@ def descent(model: Any, data: Any, settings: Any) -> Any:
 def refining(pay: Any, bound: Any, noise: Any) -> Any:
     @kernel
     def refine(me: Any, data: Any, settings: Any, moment: Any) -> Any:
-        """One step on the newest sample, (10) to (13) of PAO-Fed; bounded, paid for and noised where it is protected."""
+        """One step on the newest sample, (10) to (13) of PAO-Fed; bounded, paid for and noised if it is protected."""
         scale = pay(me, settings, moment)
         if scale < 0.0:
             return False

@@ -1,4 +1,4 @@
-"""Push-sum: the exact mean where links go one way. Every parameter has a mass of its own, so portions can be pushed too.
+"""Push-sum: the exact mean over links that go one way. Every parameter has its own mass: portions can be pushed too.
 
 Kempe, Dobra, Gehrke, FOCS 2003; with gradient steps, Nedic, Olshevsky, IEEE TAC 2015. What a node says carries mass
 with it, what it keeps stays; a model is what arrived over the mass that arrived. Steps are divided by the mass, so that
