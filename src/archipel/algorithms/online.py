@@ -47,7 +47,6 @@ class Online(Composition):
         """
         from archipel.theory.steps import step_bounds
 
-        self.plan(setup)
         bounds = step_bounds(setup.task.inputs(REHEARSAL))
         if self.step > bounds["protective"] and not self.force:
             right = f"at most {bounds['protective']:.4g}, beyond which it may diverge (or force = true)"
