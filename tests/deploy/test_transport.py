@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from archipel.algorithms.portions import Portion
 from archipel.deploy import post, wire
 from archipel.deploy.memory import Hub
 from archipel.deploy.post import PostOffice
 from archipel.deploy.proxy import free_port
 from archipel.deploy.transport import Faulty
 from archipel.deploy.wire import Vocabulary
+from archipel.parts.share.portions import Portion
 from archipel.turns import Tell, Turn
 
 WORD = Portion(np.zeros(4, np.float32), np.zeros(1, np.uint32))

@@ -66,6 +66,11 @@ class OnlineFed(Online):
 class OnlineFedSgd(OnlineFed):
     """Online-Fed that asks every client."""
 
+    def own_parts(self, setup: Setup) -> Parts:
+        if self.asked != 1:
+            raise BadInput("algorithm.asked", self.asked, '1 for online-fedsgd, or kind = "online-fed"')
+        return super().own_parts(setup)
+
 
 @dataclass(frozen=True)
 class PaoFed(Online):
