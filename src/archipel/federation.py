@@ -33,7 +33,7 @@ from archipel.describe import (
 )  # fmt: skip
 from archipel.environment import LATEST, Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
-from archipel.registry import ALGORITHMS, PROBLEMS, kind_of
+from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
 from archipel.simulate.engine import Engine, engine_for
 from archipel.simulate.instance import Instance, all_edges
@@ -102,11 +102,11 @@ class Federation(Checked):
             with found:
                 if section not in table:
                     raise BadInput(section, "(missing)", f"a section [{section}] with a kind")
-                parts[section] = choose(kinds, table[section], section)
+                parts[section] = read(kinds, table[section], section)
         default = getattr(parts.get("algorithm"), "topologies", ("star",))[0]
-        for section, read in READERS.items():
+        for section, reader in READERS.items():
             with found:
-                parts[section] = read(table.get(section), default)
+                parts[section] = reader(table.get(section), default)
         found.refuse()
         return cls(**parts)
 
@@ -117,8 +117,8 @@ class Federation(Checked):
         for section in SECTIONS:
             part = getattr(self, section)
             if part is not None:
-                named = {"kind": kind_of(part)} if section in ("problem", "topology", "algorithm") else {}
-                table[section] = named | as_table(part)
+                kinds = section in ("problem", "topology", "algorithm")
+                table[section] = described(part) if kinds else as_table(part)
         return write_toml(table) + "\n"
 
     def setup(self, seed: int | None = None) -> Setup:

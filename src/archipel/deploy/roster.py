@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from archipel.deploy import wire
 from archipel.describe import PATHS, as_table, write_toml
 from archipel.errors import BadInput, did_you_mean
+from archipel.registry import described
 
 OWN = ("data", "test")  # paths of a problem's data
 BUDGET = ("epsilon", "delta", "rho", "noise")  # keys of [privacy]: how much a node may pay is its own affair
@@ -121,7 +122,7 @@ def shared(federation: Any) -> dict[str, Any]:
     sections = ("problem", "topology", "algorithm", *(["environment"] if deploy.pace == "replay" else []))
     for section in sections:
         part = getattr(federation, section)
-        table[section] = {"kind": type(part).__name__, **as_table(part)}
+        table[section] = described(part)
     for *above, key in PATHS:
         found = table
         for section in above:
