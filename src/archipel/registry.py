@@ -138,7 +138,7 @@ def kind_of(part: Any) -> str:
 
 def read(kinds: Mapping[str, type], table: Any, section: str, default: str = "") -> Any:
     """What a section describes: its kind, a name or a class of a user's file, with the parts that it is made of."""
-    kind = table.get("kind", default) if isinstance(table, dict) else None
+    kind: Any = table.get("kind", default) if isinstance(table, dict) else None
     if is_of_file(kind):
         found = load(kind, f"{section}.kind")
         file, _, name = kind.rpartition(":")

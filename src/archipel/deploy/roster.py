@@ -103,6 +103,13 @@ def labels(role: str, count: int, given: Iterable[str]) -> list[str]:
     return [role] if role == "server" and count == 1 else [f"{role}-{k}" for k in range(count)]
 
 
+def refuse_attack(federation: Any) -> None:
+    """Nobody lies on purpose in a deployment of ours."""
+    attack = federation.environment.attack
+    if attack.share > 0:
+        raise BadInput("environment.attack.share", attack.share, "0: only the simulator plays clients that lie")
+
+
 def digest_of(federation: Any, roster: Roster, vocabulary: wire.Vocabulary) -> bytes:
     """Eight bytes that two nodes share if they run the same federation."""
     plain = write_toml(shared(federation))

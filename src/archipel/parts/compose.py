@@ -26,6 +26,7 @@ from archipel.parts import (
     SharePiece,
     empty,
 )
+from archipel.parts.forging import forge_of
 from archipel.parts.mix import push_sum
 from archipel.parts.share.whole import Whole
 from archipel.topology.links import metropolis, places_of
@@ -207,13 +208,13 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     if mix.finish is push_sum.finish:
         write, word = push_sum.pushing(share.write, share.fold), push_sum.Pushed(share.word, share.word)
         settle = push_sum.settle
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox)
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
         {"peer": table}, (turn,), settings, {0: share.parameters}, mix.late, accountant=protect.accountant, weigh=weigh
@@ -223,13 +224,13 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
 def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     begin = remember if keeps else forget
     act = acting(learn.learn, protect.word, share.write, begin, as_learned)
     take = (taking_openly if protect.rebase else taking)(share.take)
     turns: tuple[Any, ...] = (
         Tell("server", "client", telling(share.tell), take, share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, share.word, mix.inbox),
+        Turn("client", "server", act, mix.hear, mix.finish, share.word, mix.inbox, forge_of(setup, share.write)),
     )
     parameters = {0: share.told_parameters, 1: share.parameters}
     across: Any = None
