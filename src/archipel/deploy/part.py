@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.deploy.roster import Member, Roster, digest_of, roster_of
+from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
 from archipel.deploy.wire import Vocabulary
 from archipel.draws import key_of
 from archipel.node import Moment, mapped, row
@@ -84,6 +84,7 @@ def part_of(federation: Any, name: str, instance: Any = None) -> Part:
 
     Many nodes in one process may share an `instance`: each has its own row of it.
     """
+    refuse_attack(federation)
     instance = federation.instance() if instance is None else instance
     roster = roster_of(instance)
     member = roster.member(name)

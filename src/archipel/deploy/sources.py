@@ -1,9 +1,7 @@
 """What a node learns from: the description's own problem, a CSV file that grows, a user's generator, an MQTT topic."""
 
 import csv
-import importlib.util
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from archipel.deploy.part import Part
 from archipel.deploy.post import LOG
 from archipel.deploy.store import Halted
 from archipel.errors import BadInput, Missing
+from archipel.loading import load
 from archipel.node import clear, cosines
 
 PAUSE = 0.05  # seconds until a generator that had nothing new is asked again
@@ -288,22 +287,5 @@ def source_of(part: Part, data: str, folder: Path) -> Any:
         return MqttSource(part, host, topic)
     path, _, function = data.partition(".py:")
     if function:
-        return GeneratorSource(part, load(folder / f"{path}.py", function))
+        return GeneratorSource(part, load(f"{folder / path}.py:{function}", "deploy.data"))
     return CsvSource(part, folder / path)
-
-
-def load(path: Path, name: str) -> Callable[..., Iterator[Any]]:
-    """A function of a user's Python file."""
-    spec = importlib.util.spec_from_file_location(f"archipel_data_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise BadInput("deploy.data", str(path), "a Python file that exists")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as problem:
-        right = f"a Python file that loads ({type(problem).__name__}: {problem})"
-        raise BadInput("deploy.data", str(path), right) from problem
-    if not callable(getattr(module, name, None)):
-        raise BadInput("deploy.data", name, f"a function of {path}")
-    return getattr(module, name)

@@ -17,7 +17,7 @@ from typing import Any
 from archipel.deploy import keys
 from archipel.deploy.assemble import assemble
 from archipel.deploy.proxy import Proxy, free_port
-from archipel.deploy.roster import Roster, roster_of
+from archipel.deploy.roster import Roster, refuse_attack, roster_of
 from archipel.deploy.store import Halted
 from archipel.deploy.trace import read_status
 from archipel.results import Result
@@ -35,6 +35,7 @@ class Fleet:
 
     def __init__(self, description: Path, federation: Any, folder: Path, proxied: bool = False, **deploy: Any):
         self.description, self.federation, self.folder = description.resolve(), federation, folder.resolve()
+        refuse_attack(federation)
         self.instance = federation.instance()
         self.roster: Roster = roster_of(self.instance)
         self.nodes = self.folder / "nodes"

@@ -27,6 +27,7 @@ from archipel.parts import (
     SharePiece,
     empty,
 )
+from archipel.parts.forging import forge_of
 from archipel.parts.mix import push_sum
 from archipel.parts.share.whole import Whole
 from archipel.topology.links import metropolis, places_of
@@ -223,13 +224,13 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     if mix.finish is push_sum.finish:
         write, word = push_sum.pushing(share.write, share.fold), push_sum.Pushed(share.word, share.word)
         settle = push_sum.settle
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox)
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
         {"peer": table},
@@ -245,13 +246,14 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
 def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     begin = remember if keeps else forget
-    act = acting(learn.learn, protect.word, mix.write or share.write, begin, as_learned)
+    write = mix.write or share.write
+    act = acting(learn.learn, protect.word, write, begin, as_learned)
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
     turns: tuple[Any, ...] = (
         Tell("server", "client", telling(mix.tell or share.tell), take, mix.told or share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox),
+        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge_of(setup, write)),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
