@@ -11,6 +11,8 @@
 | `account` | `scale_of`: paid for, inside node functions; what `accountant` reads as a ledger |
 | `noise` | schedules, and `disturb`: keyed in a simulation, secure on a device |
 | `correlated` | noise that cancels in sums over rounds: matrix factorisations |
+| `secure_aggregation` | a sum whose parts nobody sees: masks, shares, drop-outs, liars; `shamir` |
+| `discrete` | integers with discrete Gaussian noise, which add up to the noise of one |
 | `bounding` | clipping and projections, and each loss's gradient bound under them |
 | `audit` | a lower bound on epsilon from releases alone |
 
