@@ -33,7 +33,7 @@ def use_secure_noise() -> None:
     installed.
     """
     global _secure
-    _opendp()
+    opendp()
     with _lock:
         _secure += 1
 
@@ -55,13 +55,13 @@ def noise_is_secure() -> bool:
     return _secure > 0
 
 
-def _opendp() -> Any:
+def opendp() -> Any:
     try:
-        import opendp.prelude as opendp
+        import opendp.prelude as found
     except ImportError as lacking:
         raise Missing("Secure noise needs opendp: pip install 'archipel[deploy]'.") from lacking
-    opendp.enable_features("contrib")
-    return opendp
+    found.enable_features("contrib")
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -69,7 +69,7 @@ def _sampler(law: int, scale: float) -> Any:
     """opendp's measurement. Its noise lives on the grid of the smallest float, 2^-1074, so no bit of the sum
     tells the value.
     """
-    dp = _opendp()
+    dp = opendp()
     values = dp.vector_domain(dp.atom_domain(T=float, nan=False))
     if law == GAUSSIAN:
         return dp.m.make_gaussian(values, dp.l2_distance(T=float), scale)
