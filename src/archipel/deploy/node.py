@@ -21,6 +21,7 @@ from archipel.deploy.store import ANEW, Halted, Store
 from archipel.deploy.trace import Trace, write_status
 from archipel.deploy.transport import Link
 from archipel.errors import BadInput
+from archipel.node import named_leaves
 from archipel.turns import Tell
 
 IDLE = 0.5  # seconds between two looks around, where nothing happens
@@ -172,7 +173,7 @@ class Node:
         mark = n if n >= self.part.rounds else n - n % self.part.every
         if self.trace is None or mark <= self.trace.last:
             return
-        row = {f"me.{name}": array for name, array in zip(player.me._fields, player.me)}
+        row = {f"me.{name}": array for name, array in named_leaves(player.me)}
         counts = {"messages": list(player.messages), "updates": int(player.updates)}
         self.trace.write({"round": mark, **counts, **row})
 
