@@ -25,11 +25,11 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.bench import peak_mb
 from archipel.deploy import keys, wire
 from archipel.deploy.node import open_node
-from archipel.deploy.part import Part, part_of
 from archipel.deploy.post import PostOffice
 from archipel.deploy.proxy import free_port
 from archipel.deploy.roster import roster_of
 from archipel.deploy.trace import read_status
+from archipel.deploy.view import View, view_of
 from archipel.deploy.zenoh_link import ZenohLink, access, bare_config, tls
 from archipel.deployment import Deployment
 
@@ -70,12 +70,12 @@ class StandIn:
     Its own learning would be measured, not the server: 200 devices have 200 processors, these threads share one.
     """
 
-    def __init__(self, federation: Federation, part: Part, folder: Path, address: str):
-        settings = bare_config([], [f"tls/{address}"], part.vocabulary.largest)
-        settings |= tls(folder / "keys", part.member.name) | access(part.member.name, ["server"])
-        self.link = Polled(part.member.name, ["server"], settings)
-        self.office = PostOffice(self.link, ["server"], part.vocabulary, part.digest)
-        self.update = part.vocabulary.write(1, part.plan.turns[1].word)
+    def __init__(self, federation: Federation, view: View, folder: Path, address: str):
+        settings = bare_config([], [f"tls/{address}"], view.vocabulary.largest)
+        settings |= tls(folder / "keys", view.member.name) | access(view.member.name, ["server"])
+        self.link = Polled(view.member.name, ["server"], settings)
+        self.office = PostOffice(self.link, ["server"], view.vocabulary, view.digest)
+        self.update = view.vocabulary.write(1, view.plan.turns[1].word)
         self.office.ask("server", 0, 0)
         self.office.commit()
 
@@ -98,7 +98,7 @@ def stand_ins(
 ) -> list[StandIn]:
     """Threads of this process that stand in for devices, each device with a connection of its own."""
     instance = federation.instance()
-    made = [StandIn(federation, part_of(federation, name, instance), folder, address) for name in names]
+    made = [StandIn(federation, view_of(federation, name, instance), folder, address) for name in names]
     for i in range(THREADS):
         threading.Thread(target=attend, args=(made[i::THREADS], stop), daemon=True).start()
     return made

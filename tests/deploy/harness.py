@@ -9,9 +9,9 @@ import numpy as np
 from archipel import Federation
 from archipel.deploy.memory import Hub
 from archipel.deploy.node import Node
-from archipel.deploy.part import part_of
 from archipel.deploy.roster import roster_of
 from archipel.deploy.sources import source_of
+from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
 from archipel.simulate.plain import PlainEngine
 
@@ -31,10 +31,10 @@ class Village:
             self.start(member.name)
 
     def start(self, name: str) -> None:
-        part = part_of(self.federation, name)
+        view = view_of(self.federation, name)
         link = self.wrap(name, self.hub.join(name))
         home = self.folder / name if self.folder else None
-        self.nodes[name] = Node(part, link, self.federation.deploy, home, source_of(part, "", Path(".")))
+        self.nodes[name] = Node(view, link, self.federation.deploy, home, source_of(view, "", Path(".")))
 
     def kill(self, name: str) -> None:
         """Nothing is said, nothing is saved."""

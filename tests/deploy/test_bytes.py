@@ -11,9 +11,9 @@ import pytest
 from archipel import Federation, PaoFed, Synthetic
 from archipel.deploy import post
 from archipel.deploy.node import Node
-from archipel.deploy.part import part_of
 from archipel.deploy.proxy import Proxy, free_port
 from archipel.deploy.sources import source_of
+from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
 
 pytest.importorskip("zenoh")
@@ -60,6 +60,6 @@ def joined(federation, name, other, listen, call):
     """A node on the loopback interface, without TLS."""
     from archipel.deploy.zenoh_link import ZenohLink, bare_config
 
-    part = part_of(federation, name)
-    link = ZenohLink(name, [other], bare_config(listen, call, part.vocabulary.largest))
-    return Node(part, link, federation.deploy, None, source_of(part, "", Path()))
+    view = view_of(federation, name)
+    link = ZenohLink(name, [other], bare_config(listen, call, view.vocabulary.largest))
+    return Node(view, link, federation.deploy, None, source_of(view, "", Path()))

@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 import pytest
-from fleet import assert_same_files, deployed, processes_in
 from harness import simulated
+from processes_here import assert_same_files, deployed, processes_in
 from test_replay import TABLE
 
 from archipel import Federation, PaoFed, Synthetic

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import Process, archipel
+from processes_here import Process, archipel
 
 from archipel import Federation
 from archipel.deploy.proxy import free_port
@@ -23,7 +23,7 @@ pytest.importorskip("zenoh")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-MODULES = {"archipel": ["archipel"], "archipel-node": ["archipel.deploy.member"]}
+MODULES = {"archipel": ["archipel"], "archipel-node": ["archipel.deploy.run_node"]}
 
 
 def block(after):

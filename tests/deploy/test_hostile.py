@@ -82,7 +82,7 @@ def test_ten_thousand_hostile_messages(name, caplog, tmp_path):
     def each(who):
         node = village.nodes[who]
         for _ in range(40 if sent[0] < 10_000 else 0):
-            to, data = hostile(draw, node, links[who], node.part.vocabulary)
+            to, data = hostile(draw, node, links[who], node.view.vocabulary)
             if all(other.theirs for other in node.office.neighbours.values()):
                 links[who].link.send(to, data)
                 sent[0] += 1
@@ -109,14 +109,14 @@ def test_a_letter_that_is_not_the_senders_business_is_thrown_away():
     """A client cannot answer for the server, ask for others or speak twice in a round."""
     village = Village(TABLE["pao-fed-c2"])
     server = village.nodes["server"]
-    desk = server.player.desk
-    desk.sort(0, wire.Frame(wire.TOLD, 0, False, 0, 0, 0, 3, bytes(20)))
-    desk.sort(0, wire.Frame(wire.HERE, 1, False, 0, 0, 0, 3, b""))
-    desk.sort(0, wire.Frame(wire.OVER, 0, False, 0, 0, 0, 3, b""))
-    assert desk.faults["not its turn"] == 3 and not desk.told and not desk.over
+    mailbox = server.player.mailbox
+    mailbox.sort(0, wire.Frame(wire.TOLD, 0, False, 0, 0, 0, 3, bytes(20)))
+    mailbox.sort(0, wire.Frame(wire.HERE, 1, False, 0, 0, 0, 3, b""))
+    mailbox.sort(0, wire.Frame(wire.OVER, 0, False, 0, 0, 0, 3, b""))
+    assert mailbox.faults["not its turn"] == 3 and not mailbox.told and not mailbox.over
     for _ in range(2):
-        desk.sort(1, wire.Frame(wire.WORD, 1, False, 0, 0, 0, 3, bytes(20)))
-    assert desk.faults["said twice in a round"] == 1 and len(desk.words[1]) == 1
+        mailbox.sort(1, wire.Frame(wire.WORD, 1, False, 0, 0, 0, 3, bytes(20)))
+    assert mailbox.faults["said twice in a round"] == 1 and len(mailbox.words[1]) == 1
     village.close()
 
 

@@ -96,7 +96,7 @@ def test_late_words_reach_the_algorithm_with_their_age():
     turn = server.plan.turns[1]._replace(hear=lambda inbox, said, settings, edge: heard.append(edge))
     server.plan = server.plan._replace(turns=(server.plan.turns[0], turn))
     for said in (10, 9, 8, 7):
-        server.desk.words[1].append(type_of_said(server)(said, said, said - 7, bytes(20)))
+        server.mailbox.words[1].append(type_of_said(server)(said, said, said - 7, bytes(20)))
     server.round = 10
     server.merge(1)
     assert [(edge.sender, edge.age, edge.round) for edge in heard] == [(1, 2, 8), (2, 1, 9), (3, 0, 10)]
@@ -105,7 +105,7 @@ def test_late_words_reach_the_algorithm_with_their_age():
 
 
 def type_of_said(player):
-    from archipel.deploy.desk import Said
+    from archipel.deploy.mailbox import Said
 
     return Said
 
@@ -181,8 +181,8 @@ def test_a_node_that_is_done_before_it_met_anybody_still_reports():
     client.player.round = 3
     client.save()
     assert client.player.finished and client.office.neighbours["server"].sent == 0
-    client.office.arrived("server", wire.greet(wire.Greeting(7, client.office.mine, 0, client.part.digest)))
-    client.link.send = lambda to, data: heard.append(client.part.vocabulary.read(data).kind)
+    client.office.arrived("server", wire.greet(wire.Greeting(7, client.office.mine, 0, client.view.digest)))
+    client.link.send = lambda to, data: heard.append(client.view.vocabulary.read(data).kind)
     client.wait_for_answers(lambda: wire.QUIET in heard, linger=0.5)
     assert wire.QUIET in heard
     village.close()

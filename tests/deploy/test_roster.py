@@ -9,9 +9,9 @@ from test_replay import TABLE
 
 from archipel import Environment, Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
-from archipel.deploy.part import part_of
 from archipel.deploy.roster import roster_of
 from archipel.deploy.store import Halted
+from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
 from archipel.privacy.policy import Privacy
 from archipel.problems.networked import Regression
@@ -26,7 +26,7 @@ DIGRAPH = TABLE["mirror-fading"].with_(topology=Digraph())
 
 def digest(federation):
     instance = federation.instance()
-    return part_of(federation, roster_of(instance).members[0].name, instance).digest
+    return view_of(federation, roster_of(instance).members[0].name, instance).digest
 
 
 def paced(federation, **deploy):
@@ -72,7 +72,7 @@ def test_data_may_lie_elsewhere(tmp_path):
         for name in ("a", "b"):
             (tmp_path / folder / f"{name}.csv").write_text("x,y\n" + "".join(f"{i},{2 * i}\n" for i in range(10)))
         table = {"problem": {"kind": "files", "data": str(tmp_path / folder)}, "algorithm": {"kind": "online-fed"}}
-        found.append(part_of(Federation.from_table(table), "server").digest)
+        found.append(view_of(Federation.from_table(table), "server").digest)
     assert found[0] == found[1]
 
 

@@ -139,13 +139,13 @@ def close(ledger: Ledger) -> None:
         ledger.journal.close()
 
 
-def account_of(part: Any, folder: Path | None, secret: bool) -> Account:
+def account_of(view: Any, folder: Path | None, secret: bool) -> Account:
     """The account of a node: kept in its folder, or of this process only where there is none."""
-    ledgers = getattr(part.plan.settings, "ledgers", None)
-    mine = part.has_data and folder is not None
+    ledgers = getattr(view.plan.settings, "ledgers", None)
+    mine = view.has_data and folder is not None
     path = folder / "ledger.journal" if folder is not None else Path()
     if ledgers and mine:
-        return LedgerAccount(path, part.member.name, ledgers, part.member.number, secret)
-    if part.plan.accountant is not None and mine and hasattr(part.me, "spent"):
-        return SpendingAccount(path, part.member.name, stated(part.plan.accountant.terms, secret), part.me)
+        return LedgerAccount(path, view.member.name, ledgers, view.member.number, secret)
+    if view.plan.accountant is not None and mine and hasattr(view.me, "spent"):
+        return SpendingAccount(path, view.member.name, stated(view.plan.accountant.terms, secret), view.me)
     return Account()

@@ -11,15 +11,15 @@ from typing import Any
 
 from archipel.deploy import keys, wire
 from archipel.deploy.accounts import account_of
-from archipel.deploy.memoir import restore, state_of
+from archipel.deploy.checkpoint import restore, state_of
 from archipel.deploy.pace import pace_of
-from archipel.deploy.part import Part, part_of
 from archipel.deploy.player import Player
 from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import ANEW, Halted, Store
 from archipel.deploy.trace import Trace, write_status
 from archipel.deploy.transport import Link
+from archipel.deploy.view import View, view_of
 from archipel.errors import BadInput
 from archipel.turns import Tell
 
@@ -32,19 +32,19 @@ STEPS = 256  # steps done at once before the network is looked at again
 class Node:
     """One member of a federation. Without a folder it keeps nothing: for tests and benchmarks."""
 
-    def __init__(self, part: Part, link: Link, deploy: Any, folder: Path | None = None, source: Any = None):
-        self.part, self.link, self.deploy, self.folder = part, link, deploy, folder
+    def __init__(self, view: View, link: Link, deploy: Any, folder: Path | None = None, source: Any = None):
+        self.view, self.link, self.deploy, self.folder = view, link, deploy, folder
         self.store = Store(folder, deploy.durable) if folder else None
         self.trace = Trace(folder) if folder else None
-        self.pace = pace_of(deploy, part.member.name, part.roster.leaders())
-        neighbours = part.roster.neighbours(part.member.name)
-        self.office = PostOffice(link, neighbours, part.vocabulary, part.digest)
-        self.account = account_of(part, folder, not self.pace.replay)
+        self.pace = pace_of(deploy, view.member.name, view.roster.leaders())
+        neighbours = view.roster.neighbours(view.member.name)
+        self.office = PostOffice(link, neighbours, view.vocabulary, view.digest)
+        self.account = account_of(view, folder, not self.pace.replay)
         if self.account.private and not self.pace.replay:
             from archipel.privacy.noise import use_secure_noise
 
             use_secure_noise()
-        self.player = Player(part, self.office, self.pace, source, self.account)
+        self.player = Player(view, self.office, self.pace, source, self.account)
         self.begun, self.anxious = time.monotonic(), True
         self.reported = 0.0
         self.checkpoints = 0
@@ -54,7 +54,7 @@ class Node:
         """Go on from the last checkpoint, if there is one."""
         record = self.store.load() if self.store else None
         if record is not None:
-            if record["digest"] != self.part.digest.hex():
+            if record["digest"] != self.view.digest.hex():
                 right = f"the state of this federation, not of another one ({ANEW})"
                 raise BadInput("deploy.state", str(self.folder), right)
             restore(self.player, record)
@@ -99,7 +99,7 @@ class Node:
     def save(self) -> None:
         """First the checkpoint, then the letters."""
         if self.store is not None:
-            self.store.save({"digest": self.part.digest.hex(), **state_of(self.player)})
+            self.store.save({"digest": self.view.digest.hex(), **state_of(self.player)})
             self.checkpoints += 1
         self.office.commit()
 
@@ -107,10 +107,10 @@ class Node:
         """A server tells who still asks that it is over."""
         if self.pace.replay:
             return
-        for i, turn in enumerate(self.part.plan.turns):
-            if isinstance(turn, Tell) and turn.sender == self.part.member.role:
-                for other in self.part.says(i, 0):
-                    self.office.post(other.name, wire.OVER, i, self.part.rounds)
+        for i, turn in enumerate(self.view.plan.turns):
+            if isinstance(turn, Tell) and turn.sender == self.view.member.role:
+                for other in self.view.says(i, 0):
+                    self.office.post(other.name, wire.OVER, i, self.view.rounds)
         self.save()
 
     def wait_for_answers(self, stop: Callable[[], bool], linger: float) -> None:
@@ -135,18 +135,18 @@ class Node:
         if self.account.private or len(neighbours) == 1:  # one of many may lie
             ahead = [other.name for other in neighbours if other.ahead]
             if ahead:
-                raise Halted(f"{self.part.member.name}: {self.why(ahead, '')}")
+                raise Halted(f"{self.view.member.name}: {self.why(ahead, '')}")
         if not self.anxious or time.monotonic() < self.begun + self.deploy.patience:
             return
         silent = [name for name, other in self.office.neighbours.items() if not other.heard]
         if silent and (self.pace.replay or len(silent) == len(self.office.neighbours)):
-            raise Halted(f"{self.part.member.name}: {self.why(silent, f'for {self.deploy.patience:g} seconds')}")
+            raise Halted(f"{self.view.member.name}: {self.why(silent, f'for {self.deploy.patience:g} seconds')}")
         self.anxious = False
         if silent:
             LOG.warning("%s Going on without.", self.why(silent, "so far"))
 
     def why(self, silent: list[str], since: str) -> str:
-        """Why these neighbours do not take part, as far as this node can know."""
+        """Why these neighbours do not take view, as far as this node can know."""
         ahead = [name for name in silent if self.office.neighbours[name].ahead]
         if ahead:
             return (
@@ -169,7 +169,7 @@ class Node:
     def measure(self) -> None:
         """Write the row down at the measured rounds; after a jump, for the last of them."""
         n, player = self.player.round, self.player
-        mark = n if n >= self.part.rounds else n - n % self.part.every
+        mark = n if n >= self.view.rounds else n - n % self.view.every
         if self.trace is None or mark <= self.trace.last:
             return
         row = {f"me.{name}": array for name, array in zip(player.me._fields, player.me)}
@@ -188,7 +188,7 @@ class Node:
         """The numbers of the live table."""
         traffic = self.office.traffic
         return {
-            "name": self.part.member.name,
+            "name": self.view.member.name,
             "pid": os.getpid(),
             "time": time.time(),
             "round": self.player.round,
@@ -196,7 +196,7 @@ class Node:
             "heard": sum(other.heard for other in self.office.neighbours.values()),
             "bytes": traffic["bytes out"] + traffic["bytes in"],
             "traffic": dict(traffic),
-            "faults": dict(self.office.faults + self.player.desk.faults),
+            "faults": dict(self.office.faults + self.player.mailbox.faults),
             "too late": self.player.too_late,
             "paid": self.account.total(self.player.me),
         }
@@ -215,18 +215,18 @@ def open_node(federation: Any, name: str, base: Path, folder: Path | None, addre
     from archipel.deploy.zenoh_link import ZenohLink, access, bare_config, tls
 
     deploy = federation.deploy
-    part = part_of(federation, name)
+    view = view_of(federation, name)
     certificates = base / deploy.keys
     keys.check(certificates, name)
-    neighbours = part.roster.neighbours(name)
+    neighbours = view.roster.neighbours(name)
     listen = [f"tls/{addresses[name]}"] if name in addresses else []
-    calls = [f"tls/{addresses[other]}" for other in part.roster.calls(name, addresses)]
-    settings = bare_config(listen, calls, part.vocabulary.largest)
+    calls = [f"tls/{addresses[other]}" for other in view.roster.calls(name, addresses)]
+    settings = bare_config(listen, calls, view.vocabulary.largest)
     settings |= tls(certificates, name) | access(name, neighbours)
-    source = source_of(part, deploy.data, base)
+    source = source_of(view, deploy.data, base)
     link = ZenohLink(name, neighbours, settings)
     try:
-        return Node(part, link, deploy, folder or base / deploy.state / name, source)
+        return Node(view, link, deploy, folder or base / deploy.state / name, source)
     except BaseException:
         link.close()
         raise

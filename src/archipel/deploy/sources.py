@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from archipel.deploy.part import Part
 from archipel.deploy.post import LOG
 from archipel.deploy.store import Halted
+from archipel.deploy.view import View
 from archipel.errors import BadInput, Missing
 from archipel.node import clear, cosines
 
@@ -29,8 +29,8 @@ class ProblemSource:
     by_round = True  # what it shows belongs to a round, so rounds without data go by at once
     over = False
 
-    def __init__(self, part: Part):
-        self.task, self.number = part.task, part.member.number
+    def __init__(self, view: View):
+        self.task, self.number = view.task, view.member.number
         self.rows: dict[str, Any] = {}
         for name, array in zip(self.task.source._fields, self.task.source):
             is_table = isinstance(array, np.ndarray) and array.ndim and len(array) == self.task.clients
@@ -70,10 +70,10 @@ class SampleSource:
 
     by_round = False
 
-    def __init__(self, part: Part):
-        if not part.task.streams or not {"features", "target"} <= set(part.task.sample._fields):
+    def __init__(self, view: View):
+        if not view.task.streams or not {"features", "target"} <= set(view.task.sample._fields):
             raise BadInput("deploy.data", "(given)", "an algorithm that learns from a stream, sample by sample")
-        self.task = part.task
+        self.task = view.task
         self.next: tuple[Any, float] | None = None
         self.taken = 0
         self.over = False  # nothing will ever come again
@@ -127,8 +127,8 @@ class SampleSource:
 class CsvSource(SampleSource):
     """A CSV file that grows: a header, then a row a sample; the target is the last column, or the one called target."""
 
-    def __init__(self, part: Part, path: Path):
-        super().__init__(part)
+    def __init__(self, view: View, path: Path):
+        super().__init__(view)
         self.path, self.offset, self.behind = path, 0, 0
         self.names: list[str] = []
         if not path.is_file():
@@ -196,9 +196,9 @@ class GeneratorSource(SampleSource):
     answers its neighbours.
     """
 
-    def __init__(self, part: Part, make: Callable[..., Iterator[Any]]):
-        super().__init__(part)
-        self.make, self.name = make, part.member.name
+    def __init__(self, view: View, make: Callable[..., Iterator[Any]]):
+        super().__init__(view)
+        self.make, self.name = make, view.member.name
         self.box: queue.Queue[Any] = queue.Queue(1)
         self.thread: threading.Thread | None = None
 
@@ -244,8 +244,8 @@ class MqttSource(SampleSource):
     What is not a sample is somebody else's: it is left alone, and said once.
     """
 
-    def __init__(self, part: Part, host: str, topic: str):
-        super().__init__(part)
+    def __init__(self, view: View, host: str, topic: str):
+        super().__init__(view)
         try:
             import paho.mqtt.client as mqtt
         except ImportError as lacking:
@@ -256,7 +256,7 @@ class MqttSource(SampleSource):
         self.box: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.strange = 0
         version = mqtt.CallbackAPIVersion.VERSION2
-        self.client = mqtt.Client(version, client_id=f"archipel-{part.member.name}", clean_session=False)
+        self.client = mqtt.Client(version, client_id=f"archipel-{view.member.name}", clean_session=False)
         self.client.on_message = lambda client, given, message: self.box.put(bytes(message.payload))
         self.client.on_connect = lambda client, *_: client.subscribe(topic, qos=1)
         self.client.connect_async(name, int(port or 1883))
@@ -276,20 +276,20 @@ class MqttSource(SampleSource):
         return None
 
 
-def source_of(part: Part, data: str, folder: Path) -> Any:
+def source_of(view: View, data: str, folder: Path) -> Any:
     """What the `data` of a deployment names; paths are meant from the folder of the description."""
-    if not part.has_data:
+    if not view.has_data:
         return None
     if not data:
-        return ProblemSource(part)
-    data = data.replace("{name}", part.member.name)
+        return ProblemSource(view)
+    data = data.replace("{name}", view.member.name)
     if data.startswith("mqtt://"):
         host, _, topic = data.removeprefix("mqtt://").partition("/")
-        return MqttSource(part, host, topic)
+        return MqttSource(view, host, topic)
     path, _, function = data.partition(".py:")
     if function:
-        return GeneratorSource(part, load(folder / f"{path}.py", function))
-    return CsvSource(part, folder / path)
+        return GeneratorSource(view, load(folder / f"{path}.py", function))
+    return CsvSource(view, folder / path)
 
 
 def load(path: Path, name: str) -> Callable[..., Iterator[Any]]:

@@ -1,6 +1,6 @@
 """The life of one node as a process: its order, its errors as one sentence, its end.
 
-`archipel-node federation.toml --name sensor-17` (or `python -m archipel.deploy.member ...`) is `archipel node` for a
+`archipel-node federation.toml --name sensor-17` (or `python -m archipel.deploy.run_node ...`) is `archipel node` for a
 device: it needs NumPy, Zenoh and cryptography, and nothing else.
 """
 
