@@ -9,7 +9,8 @@ from harness import Village
 
 from archipel import Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
-from archipel.deploy.sources import GeneratorSource, source_of
+from archipel.deploy.outside import GeneratorSource, SampleSource
+from archipel.deploy.sources import source_of
 from archipel.deploy.store import Halted
 from archipel.deploy.view import view_of
 from archipel.errors import BadInput, Missing
@@ -131,27 +132,22 @@ def test_generators_that_fail_or_yield_something_else_are_said():
 def test_a_node_without_further_data_still_ends(ends):
     """Its last rounds go by without it; where it waits for data, it ends when the server says that all is over."""
 
-    def five(name):
-        for i in range(5):
-            yield [0.1 * i, 1, 0, 1], 0.2 * i
-        while not ends:
-            yield None
+    class Five(SampleSource):
+        """Five samples, and then none: for good, or for now."""
+
+        def fetch(self):
+            if self.taken == 5:
+                self.over = ends
+                return None
+            return [0.1 * self.taken, 1, 0, 1], 0.2 * self.taken
 
     problem = Synthetic(clients=2, features=6, test=5)
-    federation = Federation(problem, PaoFed(step=0.2), rounds=20)
-    village = Village(federation, pace="quorum", deadline=0.1)
+    village = Village(Federation(problem, PaoFed(step=0.2), rounds=20), pace="quorum", deadline=0.1)
     client = village.nodes["client-0"].player
-    client.source = GeneratorSource(client.view, five)
-    finish = village.nodes["server"]
-
-    def each(name):
-        if finish.player.finished and not finish.office.posted and name == "server":
-            finish.say_goodbye()
-
-    village.run(120, each)
+    client.source = Five(client.view)
+    village.run()
     assert client.updates == 5
     assert np.any(client.me.model != 0)
-    village.close()
 
 
 def test_data_that_comes_one_by_one_needs_an_algorithm_that_learns_so(tmp_path):

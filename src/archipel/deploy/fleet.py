@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from archipel.deploy import keys
-from archipel.deploy.assemble import assemble
+from archipel.deploy.assemble import assemble, read_status
 from archipel.deploy.proxy import Proxy, free_port
 from archipel.deploy.roster import Roster, roster_of
 from archipel.deploy.store import Halted
-from archipel.deploy.trace import read_status
 from archipel.results import Result
 
 LONG = 1e9  # seconds that a node stays after its last round: until it is told to go

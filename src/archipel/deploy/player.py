@@ -5,7 +5,6 @@ announce, say and merge (a Turn). A step runs as soon as it has what it needs. B
 `checkpoint` knows all that it is.
 """
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +16,10 @@ from archipel.deploy.mailbox import Mailbox, Said
 from archipel.deploy.pace import Replay
 from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.view import Neighbour, View
+from archipel.deploy.world import World
 from archipel.environment import available, delay, works
 from archipel.node import Edge, Moment, clear
 from archipel.turns import Tell, Turn
-
-POLL = 0.1  # seconds between two looks at data that comes from the outside
 
 
 class Step(NamedTuple):
@@ -55,8 +53,9 @@ class Tables(NamedTuple):
 class Player:
     """One node, playing."""
 
-    def __init__(self, view: View, office: PostOffice, pace: Replay, source: Any, account: Account):
-        self.view, self.office, self.pace, self.source, self.account = view, office, pace, source, account
+    def __init__(self, view: View, world: World, office: PostOffice, pace: Replay, source: Any, account: Account):
+        self.view, self.world, self.office, self.pace = view, world, office, pace
+        self.source, self.account = source, account
         self.mailbox = Mailbox(view, office, pace.replay)
         self.me, self.plan = view.me, view.plan
         self.round, self.at = 0, 0
@@ -70,7 +69,7 @@ class Player:
         self.messages = [0] * len(self.plan.turns)
         self.updates = 0
         self.too_late = 0
-        self.since = time.monotonic()
+        self.since = self.world.now()
         self.words = [empty(turn.word) for turn in self.plan.turns]  # to be written on; what is said goes out as bytes
         self.inboxes = [empty(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
         self.tables = [self.tables_of(i) for i in range(len(self.plan.turns))]
@@ -121,7 +120,7 @@ class Player:
         step = self.steps[self.at]
         step.run(step.turn)
         self.at += 1
-        self.since = time.monotonic()
+        self.since = self.world.now()
         if self.at == len(self.steps):
             self.at = 0
             self.round += 1
@@ -132,10 +131,10 @@ class Player:
         self.serve()
 
     def wakes(self) -> float:
-        """When something may happen although nothing comes in, by the monotonic clock."""
+        """When something may happen although nothing comes in, by the world's clock."""
         soon = self.pace.wakes(self.round, self.since)
-        if self.source is not None and not self.source.by_round:
-            soon = min(soon, time.monotonic() + POLL)
+        if self.source is not None:
+            soon = min(soon, self.source.wakes(self.world.now()))
         return soon
 
     def always(self, turn: int) -> bool:
