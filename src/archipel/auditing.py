@@ -12,6 +12,7 @@ Many runs are played at once: copies of the twin side by side in one instance, e
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from archipel.environment import Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
+from archipel.node import mapped, named_leaves
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
 from archipel.privacy.policy import Privacy, Range
 from archipel.problems.losses.online import ONLINE_LOSSES
@@ -26,9 +28,10 @@ from archipel.problems.losses.supervised import LOGISTIC, LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
 from archipel.problems.task import Task
-from archipel.simulate.graph import SILENT, GraphEngine
+from archipel.simulate.engine import compiled
 from archipel.simulate.instance import Edges, Instance
 from archipel.simulate.plain import PlainEngine
+from archipel.simulate.rounds import SILENT, Mail
 from archipel.topology import Digraph, Peers, Star
 
 CLIENTS, SIZE, SAMPLES = 2, 4, 4
@@ -199,7 +202,7 @@ def watched(
         said = []
         for n in range(twin.rounds):
             player.advance(n, n + 1)
-            said.append(spoken(player.said[turn], copies, instance.plan.turns[turn].word, instance.task.size))
+            said.append(spoken(player.rounds.mails[turn], copies, instance.task.size))
         parts.append(np.concatenate(said, 1))
         claimed = max(claimed, claim(instance, many.plan.tables))
         if note:
@@ -207,52 +210,37 @@ def watched(
     return np.concatenate(parts), claimed
 
 
-def compiled(instance: Instance) -> GraphEngine:
-    """The engine for any links: an instance of many stars has many servers."""
-    from archipel.simulate.compile import prepare_cache
-
-    prepare_cache()
-    return GraphEngine(instance, False)
-
-
 def claim(instance: Instance, tables: dict[str, Any]) -> float:
     """The epsilon of the first clients' ledgers, at most."""
     table = tables[instance.data_role]
     dearest = CLIENTS * int(np.argmax(table.spent[::CLIENTS, 0]))
-    mine = type(table)(*[column[dearest : dearest + 1] for column in table])
+    mine = mapped(lambda column: column[dearest : dearest + 1], table)
     return float(instance.plan.accountant.paid({instance.data_role: mine}).epsilon[0])
 
 
-def spoken(said: Any, copies: int, word: Any, size: int) -> Any:
+def spoken(mail: Mail, copies: int, size: int) -> Any:
     """What the clients of every copy said: whole models, portions at their place, zeros where one was silent."""
-    nodes = copies * CLIENTS
-    if isinstance(said, dict):  # the plain engine's
-        rows = [said.get(k) for k in range(nodes)]
-        table = [np.stack([row[0][f] if row else np.zeros_like(part) for row in rows]) for f, part in enumerate(word)]
-        heard = np.array([row is not None for row in rows])
-    else:
-        table, heard = list(said[0]), said[1] != SILENT
-    values = dict(zip(word._fields, table))
-    if "start" in values:
-        places = (values["start"] + np.arange(values["values"].shape[1])) % size
+    nodes, words = copies * CLIENTS, dict(named_leaves(mail.words))
+    if "start" in words:
+        places = (words["start"] + np.arange(words["values"].shape[1])) % size
         out = np.zeros((nodes, size))
-        np.put_along_axis(out, places.astype(np.int64), values["values"].astype(float), 1)
+        np.put_along_axis(out, places.astype(np.int64), words["values"].astype(float), 1)
     else:
-        out = np.concatenate([part.reshape(nodes, -1) for part in table], 1).astype(float)
-    return np.where(heard[:, None], out, 0.0).reshape(copies, -1)
+        out = np.concatenate([part.reshape(nodes, -1) for part in words.values()], 1).astype(float)
+    return np.where((mail.lates != SILENT)[:, None], out, 0.0).reshape(copies, -1)
 
 
 def tiled(instance: Instance, copies: int) -> Instance:
     """Many copies of an instance side by side, as one: nodes r K to r K + K - 1 are those of copy r."""
     plan, task = instance.plan, instance.task
-    tables = {role: type(t)(*[repeated(column, copies) for column in t]) for role, t in plan.tables.items()}
+    tables = {role: mapped(partial(repeated, copies=copies), t) for role, t in plan.tables.items()}
     source = {name: getattr(task.source, name) for name in task.source._fields}
     for name, array in source.items():
         if name in ("x", "y") or (name not in ("starts", "horizon") and len(array) == task.clients):
             source[name] = repeated(array, copies)
     source["starts"] = chained(source["starts"], copies)
     links = {
-        way: tuple(copied(edges, copies, len(plan.tables[way[0]][0])) for edges in phases)
+        way: tuple(copied(edges, copies, instance.count(way[0])) for edges in phases)
         for way, phases in instance.links.items()
         if way[0] in tables and way[1] in tables
     }

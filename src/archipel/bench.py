@@ -42,7 +42,7 @@ def pao_fed(clients: int) -> dict[str, float]:
     engine.advance(0, 1)
     peak = peak_mb()
     best, kernel, numpy_rate, n = 0.0, 0.0, 0.0, 1
-    bare = bare_kernel(instance, clients, parallel=True)
+    bare = bare_kernel(instance, clients)
     bare(1)
     rendition = NumpyRendition(instance, clients)
     few = max(1, min(100, 200_000 // clients))
@@ -111,21 +111,27 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def bare_kernel(instance: Any, clients: int, parallel: bool) -> Callable[[int], None]:
-    """Features, dot and update alone, over as many models: the limit that a whole run cannot beat."""
-    from archipel.simulate.compile import build, enable
-    from archipel.simulate.kernels import bare_driver
-    from archipel.simulate.star import blocks_of
+def bare_kernel(instance: Any, clients: int) -> Callable[[int], None]:
+    """Features, dot and update alone, over as many models, on all cores: the limit that a whole run cannot beat."""
+    from concurrent.futures import ThreadPoolExecutor
 
-    enable()
-    kernel = build(bare_driver(parallel), parallel)
+    from archipel.simulate.compile import build
+    from archipel.simulate.engine import cores
+    from archipel.simulate.kernels import bare
+
+    kernel, parts = build(bare), cores()
     models, source = np.zeros((clients, FEATURES), np.float32), instance.task.source
     x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
-    y = x.sum(1)
-    scratch = np.zeros((blocks_of(clients), FEATURES), np.float32)
-    return lambda rounds: kernel(
-        rounds, models, x, y, scratch, source.directions, source.phases, source.scale, np.float32(0.4)
-    )
+    y, pool = x.sum(1), ThreadPoolExecutor(parts)
+
+    def play(rounds: int) -> None:
+        def some(part: int) -> None:
+            ends = clients * part // parts, clients * (part + 1) // parts
+            kernel(rounds, *ends, models, x, y, np.zeros(FEATURES, np.float32), source, np.float32(0.4))
+
+        list(pool.map(some, range(parts)))
+
+    return play
 
 
 class NumpyRendition:

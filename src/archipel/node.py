@@ -7,7 +7,7 @@ holds them equal.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -47,7 +47,7 @@ class Moment(NamedTuple):
     node: Any  # the acting node's number within its role
     round: Any  # n, from 0
     key: Any  # of all its random draws this round, see draws.key_of
-    peer: Any  # the other end of the edge in an addressed turn, else -1
+    peer: Any  # the other end of the link in a Tell, else -1
     degree: Any  # how many neighbours the node has in this turn
     present: Any  # whether it can talk this round
     kept: Any  # the part of what it says that stays with it: one less the weights of those who heard it
@@ -60,22 +60,69 @@ class Edge(NamedTuple):
     weight: Any
     age: Any  # rounds since it was said
     round: Any  # when it was said
+    place: Any = 0  # of the sender among all that the receiver ever hears
+
+
+NOTHING, SAID, LEARNED = 0, 1, 2  # what became of an act: nothing; it says something; it learned, in silence
 
 
 def row(table: Any, k: Any) -> Any:
     """Node k's own arrays, as views, from the tables of all nodes."""
-    return type(table)(*[column[k] for column in table])
+    return type(table)(*[row(column, k) if isinstance(column, tuple) else column[k] for column in table])
 
 
 def clear(record: Any) -> None:
     """Zero every array of a record."""
-    for array in record:
+    for array in leaves(record):
         array[...] = 0
+
+
+def leaves(record: Any) -> Iterator[Any]:
+    """All arrays of a record, however deep."""
+    for part in record:
+        if isinstance(part, tuple):
+            yield from leaves(part)
+        else:
+            yield part
+
+
+def named_leaves(record: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """All arrays of a record, each with its path: ("learn.dual", array)."""
+    for name, part in zip(record._fields, record):
+        if isinstance(part, tuple):
+            yield from named_leaves(part, f"{before}{name}.")
+        else:
+            yield before + name, part
+
+
+def mapped(change: Callable[[Any], Any], record: Any) -> Any:
+    """The same record with every array changed."""
+    return type(record)(*[mapped(change, part) if isinstance(part, tuple) else change(part) for part in record])
+
+
+def emptied(record: Any) -> Any:
+    """A record of zeros of the same shapes."""
+    return mapped(np.zeros_like, record)
+
+
+def tabled(record: Any, rows: int) -> Any:
+    """A table of `rows` empty records."""
+    return mapped(lambda array: np.zeros((rows, *array.shape), array.dtype), record)
+
+
+def repeated(record: Any, rows: int) -> Any:
+    """A table of `rows` records, all like this one."""
+    return mapped(lambda array: np.repeat(array[None], rows, 0), record)
+
+
+def rows_of(table: Any) -> int:
+    """How many rows a table has."""
+    return len(next(leaves(table)))
 
 
 def weight_of(word: Any) -> int:
     """The size in bytes of what a message carries."""
-    return sum(array.nbytes for array in word)
+    return sum(array.nbytes for array in leaves(word))
 
 
 # --- verbs ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from archipel.federation import PRECISIONS, Federation
-from archipel.node import weight_of
+from archipel.node import emptied, leaves, mapped, named_leaves, weight_of
 from archipel.turns import Tell
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -40,7 +40,7 @@ def check_engines_agree(federation: Federation, parallel: bool) -> None:
     if slow.plan.plain_only:
         return
     for role, table in slow.plan.tables.items():
-        for name, a, b in zip(table._fields, table, quick.plan.tables[role]):
+        for (name, a), b in zip(named_leaves(table), leaves(quick.plan.tables[role])):
             differ = a != b  # a limit may be infinite in both
             gap = float(np.max(np.abs(a[differ].astype(float) - b[differ].astype(float)), initial=0.0))
             size = max(1.0, float(np.max(np.abs(a.astype(float)), initial=0.0)))
@@ -50,7 +50,7 @@ def check_engines_agree(federation: Federation, parallel: bool) -> None:
     if parallel:
         threaded, _ = played(federation, "parallel")
         for role, table in quick.plan.tables.items():
-            for name, a, b in zip(table._fields, table, threaded.plan.tables[role]):
+            for (name, a), b in zip(named_leaves(table), leaves(threaded.plan.tables[role])):
                 assert np.array_equal(a, b), f"{role}.{name}: the number of threads changes it"
 
 
@@ -63,25 +63,27 @@ def check_telling_changes_nothing(federation: Federation) -> None:
             from archipel.node import Moment, row
 
             teller = row(instance.plan.tables[turn.sender], 0)
-            before = [array.copy() for array in teller]
-            word = type(turn.word)(*[array.copy() for array in turn.word])
+            before = mapped(np.array, teller)
+            word = emptied(turn.word)
             turn.tell(teller, word, instance.plan.settings, Moment(0, 1, key_of(1, 0, 1), 0, 1, True, 1.0))
-            assert all(map(np.array_equal, before, teller)), f"{turn.tell.__name__} changes the {turn.sender}"
+            assert all(map(np.array_equal, leaves(before), leaves(teller))), (
+                f"{turn.tell.__name__} changes the {turn.sender}"
+            )
 
 
 def check_hearing_is_a_fold(federation: Federation) -> None:
     """Messages, settings and tables are numbers of fixed shapes, so that a device can refuse what does not fit."""
     instance = federation.instance()
     for turn in instance.plan.turns:
-        assert all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in turn.word), turn
+        assert all(isinstance(array, np.ndarray) and array.dtype.kind in "fiub" for array in leaves(turn.word)), turn
     for table in instance.plan.tables.values():
-        rows = {len(array) for array in table}
+        rows = {len(array) for array in leaves(table)}
         assert len(rows) == 1, f"{type(table).__name__}: every array has one row a node, found {rows}"
     assert instance.plan.parameters.keys() == set(range(len(instance.plan.turns))), (
         "parameters: one number for each turn"
     )
     dtype = PRECISIONS[federation.precision or federation.algorithm.precision]
-    for value in instance.plan.settings:
+    for value in leaves(instance.plan.settings):
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             assert value.dtype in (dtype, np.float64), f"settings: an array of {value.dtype}, expected {dtype}"
 

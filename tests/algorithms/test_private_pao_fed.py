@@ -21,6 +21,7 @@ from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Gaussian, Laplace
 from archipel.problems.stored import Seen
 from archipel.simulate.plain import PlainEngine
+from archipel.simulate.rounds import SILENT
 
 STREAM = Synthetic(clients=12, features=16, test=20, horizon=40, samples=(10, 20, 30, 40))
 ROUGH = Environment(availability=(0.6, 0.3, 0.1, 1.0), stride=2, delay=Delay(delta=0.5, limit=4))
@@ -104,7 +105,8 @@ def transcript(described, who, sample, further, monkeypatch):
     engine, said = PlainEngine(instance._replace(task=instance.task._replace(observe=seen))), []
     for n in range(described.rounds):
         engine.advance(n, n + 1)
-        words = {k: [part.copy() for part in word] for k, (word, _) in engine.said[1].items()}
+        mail = engine.rounds.mails[1]
+        words = {k: [part[k].copy() for part in mail.words] for k in np.flatnonzero(mail.lates != SILENT).tolist()}
         said.append((words, instance.plan.tables["client"].model.copy(), instance.plan.tables["server"].model.copy()))
     return said
 

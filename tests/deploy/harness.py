@@ -7,6 +7,7 @@ import numpy as np
 from archipel import Federation
 from archipel.deploy.torture.simulation import Host, Simulation, Watcher
 from archipel.deployment import Deployment
+from archipel.node import leaves, mapped, named_leaves
 from archipel.privacy.journal import FileJournal
 from archipel.simulate.plain import PlainEngine
 
@@ -75,7 +76,8 @@ class Village:
     def table(self, role: str) -> Any:
         """All rows of a role, as a simulation has them."""
         rows = [self.nodes[name].player.me for name in self.roster.names[role]]
-        return type(rows[0])(*[np.stack(arrays) for arrays in zip(*rows)])
+        columns = iter(zip(*map(leaves, rows)))
+        return mapped(lambda _: np.stack(next(columns)), rows[0])
 
     def charges(self, name: str) -> list[float]:
         """What a node's ledger on its disk was charged."""
@@ -103,7 +105,7 @@ def simulated(federation: Federation) -> PlainEngine:
 def assert_same(village: Village, engine: PlainEngine) -> None:
     """Every array of every node, to the last bit."""
     for role, table in engine.instance.plan.tables.items():
-        for name, theirs, ours in zip(table._fields, table, village.table(role)):
+        for (name, theirs), ours in zip(named_leaves(table), leaves(village.table(role))):
             np.testing.assert_array_equal(ours, theirs, err_msg=f"{role}.{name}")
     players = [node.player for node in village.nodes.values()]
     assert [sum(counts) for counts in zip(*[p.messages for p in players])] == engine.messages

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
@@ -12,11 +13,14 @@ from archipel.algorithms.online_fed import OnlineFedSgd
 from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PsoFed
 from archipel.algorithms.zcdp_nfl import ZcdpGradNfl, ZcdpNfl
+from archipel.node import leaves, named_leaves
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
+from archipel.simulate.plain import PlainEngine
 from archipel.testing import check_algorithm
 from archipel.topology import Digraph, Peers
+from reference.engine import ReferenceEngine
 
 STREAM = Synthetic(clients=20, features=24, test=30, horizon=60, samples=(15, 30, 45, 60))
 ROUGH = Environment(availability=(0.6, 0.3, 0.1, 1.0), stride=2, delay=Delay(delta=0.5, limit=4))
@@ -63,6 +67,19 @@ TABLE = {
     ),
     "dp-fedavg": Federation(DRIFTING, DpFedAvg(asked=0.7), environment=AWAY, privacy=BUDGET, rounds=40),
 }
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_turns_mean_what_the_reference_says(name):
+    federation = TABLE[name]
+    ours, theirs = federation.instance(), federation.instance()
+    plain, slow = PlainEngine(ours), ReferenceEngine(theirs)
+    for engine in (plain, slow):
+        engine.advance(0, 15)
+    for role, table in ours.plan.tables.items():
+        for (field, mine), other in zip(named_leaves(table), leaves(theirs.plan.tables[role])):
+            assert np.array_equal(mine, other, equal_nan=True), (role, field)
+    assert plain.messages == slow.messages and plain.updates == slow.updates
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from archipel import Federation, Linear, OnlineFed, Synthetic
 from archipel.algorithms import online_fed
 from archipel.node import kernel
 from archipel.simulate import compile as compiling
-from archipel.simulate import engine, star
+from archipel.simulate import engine
 
 PROBLEM = Linear(clients=6, size=3, samples=10)
 
@@ -39,10 +40,41 @@ def hits_and_misses(cache, name):
     return tuple(map(int, run.stdout.split()))
 
 
-def test_1_and_3_kernels_hit_the_cache_in_a_new_process_and_parallel_ones_are_others(tmp_path):
+def test_1_kernels_hit_the_cache_in_a_new_process_however_many_threads_it_has(tmp_path):
     assert hits_and_misses(tmp_path, "serial") == (0, 1)
     assert hits_and_misses(tmp_path, "serial") == (1, 0)
-    assert hits_and_misses(tmp_path, "parallel") == (0, 1)
+    assert hits_and_misses(tmp_path, "parallel") == (1, 0)
+
+
+def test_3_functions_that_are_only_inlined_are_not_made_machine_code_of(monkeypatch):
+    finished = []
+    whole = compiling.JITCodeLibrary.finalize
+    monkeypatch.setattr(compiling.JITCodeLibrary, "finalize", lambda self: (finished.append(self.name), whole(self)))
+    compiling.build.__wrapped__(_calls_dot)(np.ones(3), np.ones(3))
+    assert "_calls_dot" in finished and not any("dot_loop" in name for name in finished)
+
+
+def _calls_dot(a, b):
+    return compiling.node.dot(a, b)
+
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    inner: "Single"
+
+
+class Single(NamedTuple):
+    only: np.ndarray
+
+
+def _clears_a_row(table):
+    compiling.node.clear(compiling.node.row(table, 1))
+
+
+def test_7_records_hold_records_also_of_one_type():
+    table = Pair(np.ones((2, 3)), Single(np.ones((2, 4))))
+    compiling.build(_clears_a_row)(table)
+    assert table.first.sum() == 3 and table.inner.only.sum() == 4
 
 
 def test_2_an_edited_source_has_another_cache(tmp_path, monkeypatch):
@@ -103,7 +135,7 @@ def test_6_an_error_names_the_node_and_the_round_before_anything_is_compiled():
 
 def test_6_bounds_are_checked_in_tests():
     assert os.environ.get("ARCHIPEL_BOUNDSCHECK")
-    beyond = compiling.build(_reads_beyond, False)
+    beyond = compiling.build(_reads_beyond)
     with pytest.raises(IndexError):
         beyond(np.zeros(3))
 
@@ -112,24 +144,21 @@ def _reads_beyond(array):
     return array[array.shape[0] + 1]
 
 
-def test_7_the_number_of_threads_changes_no_bit():
+def test_the_number_of_threads_changes_no_bit():
     problem = Synthetic(clients=100, features=12, test=10, horizon=20, samples=(10, 20))
     federation = Federation(problem, OnlineFed(step=0.2), rounds=20)
     one, two = (federation.with_(engine=name).run().models[0] for name in ("serial", "parallel"))
     assert np.array_equal(one["clients"], two["clients"]) and np.array_equal(one["server"], two["server"])
 
 
-def test_8_seeds_side_by_side_never_use_parallel_kernels(monkeypatch):
-    chosen = []
+def test_seeds_side_by_side_have_one_thread_each(monkeypatch):
     monkeypatch.setattr(engine, "is_large", lambda instance: True)
-    monkeypatch.setattr(star, "driver", lambda plan, observe, parallel: chosen.append(parallel))
     instance = Federation(PROBLEM, OnlineFed(step=0.1)).instance()
-    engine.engine_for(instance, side_by_side=True)
-    engine.engine_for(instance, side_by_side=False)
-    assert chosen == [False, True]
+    assert engine.engine_for(instance, side_by_side=True).threads == 1
+    assert engine.engine_for(instance, side_by_side=False).threads > 1
 
 
-def test_8_seeds_side_by_side_are_the_seeds_one_by_one():
+def test_seeds_side_by_side_are_the_seeds_one_by_one():
     federation = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10)
     together = federation.run(seeds=3).models
     for i, models in enumerate(together):

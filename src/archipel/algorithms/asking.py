@@ -64,6 +64,7 @@ class Inbox(NamedTuple):
 def tell(me: Any, said: Any, settings: Asks, moment: Any) -> bool:
     """Line 7: w^r to a client of S_r, with what its update will count; to everyone while pre-training."""
     k = moment.peer
+    said.chance[0] = 0.0
     if moment.round < settings.pretrain:
         said.share[0] = settings.weights[k]
     else:

@@ -130,6 +130,7 @@ def answer(me: Any, data: Any, said: Any, settings: SampledSettings, moment: Any
     """As `act`, and the norm of the gradient over all samples while pre-training: nobody is protected here."""
     if not moment.present:
         return False
+    said.norm[0] = 0.0
     if moment.round < settings.pretrain:
         settings.learner.gradient(said.change, me.model, data, np.arange(len(data.y)))
         said.norm[0] = np.linalg.norm(said.change.astype(float))

@@ -89,6 +89,7 @@ def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
     if not moment.present:
         return False
     ledger = settings.ledgers[moment.node]
+    said.norm[0] = 0.0
     if moment.round < settings.pretrain and isinstance(settings.sampling, Optimal):
         said.norm[0] = noised_norm(me.model, data, settings, moment)
     if me.planned[0] != me.chance[0]:

@@ -12,6 +12,7 @@ from archipel.deploy.roster import Roster
 from archipel.deploy.trace import ROWS, STATUS, entries
 from archipel.deploy.wire import HEADER
 from archipel.errors import BadInput
+from archipel.node import named_leaves
 from archipel.privacy.journal import FileJournal
 from archipel.privacy.ledger import Charge, Ledger
 from archipel.privacy.releases import from_json
@@ -61,7 +62,7 @@ def fill(instance: Any, roster: Roster, rows: dict[str, dict[str, Any]]) -> Coun
         if entry is None:
             continue
         table = instance.plan.tables[member.role]
-        for name, array in zip(table._fields, table):
+        for name, array in named_leaves(table):
             array[member.number] = entry[f"me.{name}"]
         counts.messages = [a + b for a, b in zip(counts.messages, entry["messages"])]
         counts.updates += entry["updates"]

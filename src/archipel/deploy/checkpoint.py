@@ -3,6 +3,7 @@
 from typing import Any
 
 from archipel.deploy.player import Delayed, Player
+from archipel.node import named_leaves
 
 PLAIN = ("round", "at", "present", "asked_ahead", "kept", "was_there", "messages", "updates", "too_late")
 
@@ -18,7 +19,7 @@ def state_of(player: Player) -> dict[str, Any]:
         "pace": player.pace.state(),
     }
     parts = {
-        "me": dict(zip(player.me._fields, player.me)),
+        "me": dict(named_leaves(player.me)),
         "post": player.office.state(),
         "mailbox": player.mailbox.state(),
     }
@@ -36,7 +37,7 @@ def restore(player: Player, record: dict[str, Any]) -> None:
         prefix, dot, rest = name.partition(".")
         if dot:
             parts[prefix][rest] = value
-    for name, array in zip(player.me._fields, player.me):
+    for name, array in named_leaves(player.me):
         array[...] = parts["me"][name]
     player.office.restore(parts["post"])
     player.mailbox.restore(parts["mailbox"])

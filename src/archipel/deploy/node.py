@@ -19,6 +19,7 @@ from archipel.deploy.trace import Trace, write_status
 from archipel.deploy.view import View, view_of
 from archipel.deploy.world import World
 from archipel.errors import BadInput
+from archipel.node import named_leaves
 from archipel.turns import Tell
 
 IDLE = 0.5  # seconds between two looks around, where nothing happens
@@ -198,7 +199,7 @@ class Node:
         mark = n if n >= self.view.rounds else n - n % self.view.every
         if self.trace is None or mark <= self.trace.last:
             return
-        row = {f"me.{name}": array for name, array in zip(player.me._fields, player.me)}
+        row = {f"me.{name}": array for name, array in named_leaves(player.me)}
         counts = {"messages": list(player.messages), "updates": int(player.updates)}
         self.trace.write({"round": mark, **counts, **row})
 

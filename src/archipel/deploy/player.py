@@ -18,7 +18,7 @@ from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.view import Neighbour, View
 from archipel.deploy.world import World
 from archipel.environment import available, delay, works
-from archipel.node import Edge, Moment, clear
+from archipel.node import SAID, Edge, Moment, clear, emptied
 from archipel.turns import Tell, Turn
 
 
@@ -70,8 +70,8 @@ class Player:
         self.updates = 0
         self.too_late = 0
         self.since = self.world.now()
-        self.words = [empty(turn.word) for turn in self.plan.turns]  # to be written on; what is said goes out as bytes
-        self.inboxes = [empty(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
+        self.words = [emptied(turn.word) for turn in self.plan.turns]  # to write on; what is said goes out as bytes
+        self.inboxes = [emptied(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
         self.tables = [self.tables_of(i) for i in range(len(self.plan.turns))]
         self.steps = self.steps_of_role()
 
@@ -306,10 +306,10 @@ class Player:
         moment, word = self.moment(degree=degree), self.words[i]
         clear(word)
         seen = self.data if has_data else self.view.nothing
-        spoke = turn.act(self.me, seen, word, self.plan.settings, moment)
+        came = turn.act(self.me, seen, word, self.plan.settings, moment)
         self.account.paid(self.round, self.me)
-        self.updates += has_data
-        if not (spoke and self.present):
+        self.updates += has_data and bool(came)
+        if came != SAID or not self.present:
             return None, 0
         late = int(delay(self.view.conditions, moment)) if has_data and self.pace.replay else 0
         return self.view.vocabulary.write(i, word), late
@@ -366,12 +366,13 @@ class Player:
     def heard(self, i: int, turn: Any, said: list[Said], known: dict[int, Neighbour]) -> Any:
         """An inbox with all words; one that its function cannot take is left out, and counted."""
         inbox, weights = self.inboxes[i], self.tables[i].weights
+        places = {int(who): place for place, who in enumerate(self.tables[i].ever)}
         clear(inbox)
         for s in said:
             other = known[s.who]
             weight = weights[s.said % len(weights)].get(other.number, 0.0)
             late = (self.round - s.said) % (self.plan.late + 1)  # when it came, before it was put back
-            edge = Edge(other.number, weight, late, s.said)
+            edge = Edge(other.number, weight, late, s.said, places[s.who])
             try:
                 turn.hear(inbox, self.word_of(i, s.body), self.plan.settings, edge)
             except (IndexError, ValueError, ZeroDivisionError, OverflowError):
@@ -379,8 +380,3 @@ class Player:
                 self.mailbox.refuse(s.who, "cannot be heard")
                 return self.heard(i, turn, [kept for kept in said if kept is not s], known)
         return inbox
-
-
-def empty(record: Any) -> Any:
-    """A fresh empty record."""
-    return type(record)(*[np.zeros_like(array) for array in record])

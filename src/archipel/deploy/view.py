@@ -8,7 +8,7 @@ import numpy as np
 from archipel.deploy.roster import Member, Roster, digest_of, roster_of
 from archipel.deploy.wire import Vocabulary
 from archipel.draws import key_of
-from archipel.node import Moment, row
+from archipel.node import Moment, mapped, row
 from archipel.simulate.instance import SERVER_KEYS
 from archipel.turns import Plan, Tell
 
@@ -98,7 +98,7 @@ def view_of(federation: Any, name: str, instance: Any = None) -> View:
     return View(
         member,
         roster,
-        type(mine)(*[array.copy() for array in mine]),
+        mapped(np.array, mine),
         instance.plan._replace(tables={}),
         instance.task,
         instance.conditions,

@@ -2,13 +2,14 @@
 
 1. Kernels close over plain functions made callable with `register_jitable`: those hit the cache in a new process.
 2. An edited callee would load a stale kernel silently: a hash of all sources is part of the cache folder's name.
-3. Serial and parallel builds share a cache key: `build` puts the option into a closure cell.
+3. Functions that are only ever inlined would each be optimised and made machine code of, with all that they call: they
+   are linked as they are (`Linked`), and only the driver is finished. That halves the time to compile.
 4. uint64 times a literal becomes int64: `draws.u64` is overloaded, and a test compares bits with plain Python.
 5. An array times a Python float is float64 here and float32 in NumPy: algorithms cast settings to the model's type.
 6. Errors are silent or 39 lines long: `engine.rehearse` runs one plain round on a few nodes before compiling, and
    with ARCHIPEL_BOUNDSCHECK=1, as in the tests, kernels check their indices.
-7. No nested tuples inside prange: arguments stay flat, and `row`, `clear` and `copied` are overloads.
-8. prange from two Python threads aborts: serial kernels for seeds side by side, parallel ones for one large run.
+7. A record whose fields have one type is a NamedUniTuple, not a NamedTuple: `is_record` looks for both.
+8. `a[:] = b` brings the formatting of an error message into a kernel, seconds of compiling each: use `assign`, `fill`.
 9. fastmath with `nnan` and `ninf` assumes there is no NaN: both are left out.
 10. Matrix loops are slow in plain Python: the verbs of `archipel.node` have a NumPy form and a loop.
 11. A call passes every array of a record as nine numbers, which costs more than what most node functions do: all of
@@ -22,28 +23,71 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core import cgutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.extending import intrinsic, overload, register_jitable
 from numba.np.arrayobj import make_array
 
 from archipel import draws, node
+from archipel.simulate import rounds
 
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
-INLINE = {"forceinline": True}
 PACKAGE = Path(__file__).resolve().parents[1]
 LOADED = time.time()
 KEPT_CACHES = 6
 NO_KERNELS = {"figures", "deploy", "theory"}  # folders without node functions
 
 
-def copied(record: Any) -> Any:
-    """A record of arrays of the same shapes, for scratch."""
-    return type(record)(*[np.zeros_like(array) for array in record])
+class Linked(JITCodeLibrary):  # type: ignore[misc]
+    """The code of a function that is only ever inlined into others: linked, not optimised, never run by itself."""
+
+    class Absent:
+        """A code generator for which functions have no environment in memory."""
+
+        def __init__(self, codegen: Any):
+            self.codegen = codegen
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.codegen, name)
+
+        def set_env(self, name: str, env: Any) -> None:
+            pass
+
+    @property
+    def codegen(self) -> Any:
+        return Linked.Absent(self._codegen)
+
+    def finalize(self) -> None:
+        """Link what it calls; leave the rest to who calls it."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0
+
+
+class Inlined(Compiler):  # type: ignore[misc]
+    """Numba's compiler, for functions whose code is `Linked`."""
+
+    def define_pipelines(self) -> Any:
+        self.state.library = Linked(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        self.state.library.enable_object_caching()
+        return super().define_pipelines()
+
+
+INLINE = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": Inlined}
 
 
 def sources() -> list[Path]:
@@ -92,18 +136,68 @@ def _u64(x: Any) -> Any:
     return lambda x: np.uint64(x)
 
 
+def is_record(kind: Any) -> bool:
+    return isinstance(kind, numba.types.NamedTuple | numba.types.NamedUniTuple)
+
+
+def is_array(kind: Any) -> bool:
+    return isinstance(kind, numba.types.Array)
+
+
+def written(kind: Any, path: str, leaf: Callable[[str, Any], str], space: dict[str, Any]) -> str:
+    """The source of a record like `kind`, each leaf by `leaf(path, kind)`; its classes are noted in `space`."""
+    name = f"cls{len(space)}"
+    space[name] = kind.instance_class
+    inner = []
+    for i, part in enumerate(kind):
+        here = f"{path}[{i}]"
+        inner.append(written(part, here, leaf, space) if is_record(part) else leaf(here, part))
+    return f"{name}({', '.join(inner)},)"
+
+
+def paths(kind: Any, path: str) -> Any:
+    """Every array of a record, with where it is."""
+    for i, part in enumerate(kind):
+        here = f"{path}[{i}]"
+        if is_record(part):
+            yield from paths(part, here)
+        else:
+            yield here, part
+
+
 @overload(node.row, strict=False, jit_options=INLINE)
 def _row(table: Any, k: Any) -> Any:
-    body = ", ".join(f"table[{i}][k]" for i in range(len(table)))
-    space = {"cls": table.instance_class}
-    exec(f"def impl(table, k):\n    return cls({body},)", space)
+    space: dict[str, Any] = {}
+    body = written(table, "table", lambda path, part: f"{path}[k]", space)
+    exec(f"def impl(table, k):\n    return {body}", space)
     return space["impl"]
+
+
+def zero(array: Any) -> None:
+    array[...] = 0
+
+
+@overload(zero, strict=False, jit_options=INLINE)
+def _zero(array: Any) -> Any:
+    if array.ndim == 1:
+
+        def impl(array: Any) -> None:
+            for i in range(array.shape[0]):
+                array[i] = 0
+
+    else:
+
+        def impl(array: Any) -> None:
+            for i in range(array.shape[0]):
+                zero(array[i])
+
+    return impl
 
 
 @overload(node.clear, strict=False, jit_options=INLINE)
 def _clear(record: Any) -> Any:
-    space: dict[str, Any] = {}
-    body = "\n".join(f"    record[{i}][...] = 0" for i in range(len(record)))
+    space: dict[str, Any] = {"zero": zero}
+    body = "\n".join(f"    zero({path})" for path, _ in paths(record, "record"))
     exec(f"def impl(record):\n{body or '    pass'}", space)
     return space["impl"]
 
@@ -119,31 +213,14 @@ def _unowned(typing: Any, array: Any) -> Any:
     return array(array), codegen
 
 
-def lent(record: Any) -> Any:
-    """The same arrays without reference counts, for the time of a call: counting costs more than the arithmetic.
-
-    Views of such an array, a row of it say, are not counted either. Whoever calls the kernel holds the arrays.
-    """
-    return record
-
-
-@overload(lent, strict=False, jit_options=INLINE)
+@overload(rounds.lent, strict=False, jit_options=INLINE)
 def _lent(record: Any) -> Any:
-    parts = (f"unowned(record[{i}])" if is_array(part) else f"record[{i}]" for i, part in enumerate(record))
-    space = {"cls": record.instance_class, "unowned": _unowned}
-    exec(f"def impl(record):\n    return cls({', '.join(parts)},)", space)
-    return space["impl"]
-
-
-def is_array(kind: Any) -> bool:
-    return isinstance(kind, numba.types.Array)
-
-
-@overload(copied, strict=False)
-def _copied(record: Any) -> Any:
-    body = ", ".join(f"np.zeros_like(record[{i}])" for i in range(len(record)))
-    space = {"cls": record.instance_class, "np": np}
-    exec(f"def impl(record):\n    return cls({body},)", space)
+    """Counting references costs more than the arithmetic. Views of such an array, a row of it say, are not counted
+    either. Whoever calls the kernel holds the arrays.
+    """
+    space: dict[str, Any] = {"unowned": _unowned}
+    body = written(record, "record", lambda path, part: f"unowned({path})" if is_array(part) else path, space)
+    exec(f"def impl(record):\n    return {body}", space)
     return space["impl"]
 
 
@@ -175,9 +252,11 @@ def enable() -> None:
             _enabled.add(function)
 
 
-def build(function: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
-    """Compile a driver. It must close over a cell that differs between serial and parallel, see trap 3."""
-    options = {"parallel": parallel, "nogil": True, "fastmath": MATH, "cache": True}
+@lru_cache(maxsize=256)
+def build(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a driver, once in a process."""
+    enable()
+    options = {"nogil": True, "fastmath": MATH, "cache": True}
     if os.environ.get("ARCHIPEL_BOUNDSCHECK"):
         options["boundscheck"] = True
     return numba.njit(**options)(function)

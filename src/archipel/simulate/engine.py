@@ -1,19 +1,23 @@
 """Which engine plays an instance."""
 
-import copy
 import os
 import threading
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.simulate.instance import Instance
+from archipel.node import mapped
+from archipel.simulate.instance import Instance, all_edges
 from archipel.simulate.plain import PlainEngine
-from archipel.turns import Plan, Tell, Turn
+from archipel.topology import Graph
+
+if TYPE_CHECKING:
+    from archipel.simulate.compiled import CompiledEngine
 
 LARGE = 2_000_000  # model parameters of all clients together, from which one run uses all cores
-REHEARSED = 4  # nodes that play a plain round before anything is compiled
+REHEARSED = 4  # clients of a star that play a plain round before anything is compiled
+MOST_REHEARSED = 64  # nodes of another graph, all of which do
 _compiling = threading.Lock()
 
 
@@ -29,30 +33,30 @@ class Engine(Protocol):
     def advance(self, first: int, last: int) -> None: ...
 
 
-def is_star(plan: Plan) -> bool:
-    """Whether an algorithm is a server that tells its clients something, and clients that answer."""
-    shape = [type(turn) for turn in plan.turns]
-    return shape == [Tell, Turn] and plan.turns[0].sender == "server" and plan.turns[1].receiver == "server"
-
-
 def engine_for(instance: Instance, name: str = "auto", side_by_side: bool = False) -> Engine:
-    """`plain`, or the compiled engine that fits; serial where several runs go side by side."""
+    """`plain`, or compiled: with one thread (`serial`), or all cores' (`parallel`, and `auto` for one large run)."""
     if name == "plain" or instance.plan.plain_only:
         return PlainEngine(instance)
     if name not in ("auto", "serial", "parallel"):
         raise BadInput("engine", name, "one of auto, plain, serial, parallel")
     parallel = name == "parallel" or (name == "auto" and not side_by_side and is_large(instance))
     rehearse(instance)
-    with _compiling:
-        from archipel.simulate import compile as compiling
-        from archipel.simulate.graph import GraphEngine
-        from archipel.simulate.star import StarEngine
+    return compiled(instance, cores() if parallel else 1)
 
-        compiling.prepare_cache()
-        one_server = instance.plan.tables.get("server") is not None and instance.count("server") == 1
-        return (
-            StarEngine(instance, parallel) if is_star(instance.plan) and one_server else GraphEngine(instance, parallel)
-        )
+
+def compiled(instance: Instance, threads: int = 1) -> "CompiledEngine":
+    """The compiled engine, with its kernels in the cache."""
+    with _compiling:
+        from archipel.simulate.compile import prepare_cache
+        from archipel.simulate.compiled import CompiledEngine
+
+        prepare_cache()
+        return CompiledEngine(instance, threads)
+
+
+def cores() -> int:
+    """How many threads a large run has, at least two, so that `parallel` is what it says."""
+    return max(int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1), 2)
 
 
 def is_large(instance: Instance) -> bool:
@@ -63,23 +67,20 @@ def is_large(instance: Instance) -> bool:
 def rehearse(instance: Instance) -> None:
     """Play one round of a few nodes in plain Python, on copies: an error names its node and round in one line."""
     clients = min(instance.task.clients, REHEARSED)
-    if not is_star(instance.plan) and instance.task.clients > 64:
+    star = instance.plan.tables.keys() == {"client", "server"} and instance.count("server") == 1
+    if not star and instance.task.clients > MOST_REHEARSED:
         return
-    tables = dict(instance.plan.tables)
-    if is_star(instance.plan):
-        tables[instance.data_role] = type(tables[instance.data_role])(
-            *[a[:clients] for a in tables[instance.data_role]]
-        )
+    tables, links = dict(instance.plan.tables), instance.links
+    if star:
+        tables["client"] = mapped(lambda array: array[:clients], tables["client"])
+        few = all_edges(Graph(clients, instance.graph.across, np.zeros(clients, np.int64), servers=1))
+        links = {way: few[way] for way in links}
     else:
         clients = instance.task.clients
     twin = instance._replace(
-        plan=instance.plan._replace(tables={role: copied_rows(table) for role, table in tables.items()}),
-        task=instance.task._replace(clients=clients, source=copied_rows(instance.task.source)),
+        plan=instance.plan._replace(tables={role: mapped(np.array, table) for role, table in tables.items()}),
+        task=instance.task._replace(clients=clients, source=mapped(np.array, instance.task.source)),
+        links=links,
     )
     with np.errstate(all="ignore"):
-        PlainEngine(twin, only=clients).advance(0, 1)
-
-
-def copied_rows(table: Any) -> Any:
-    """A table that can be played with."""
-    return type(table)(*[copy.deepcopy(array) for array in table])
+        PlainEngine(twin).advance(0, 1)

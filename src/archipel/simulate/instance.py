@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.environment import Conditions
+from archipel.node import rows_of
 from archipel.problems.task import Task
 from archipel.topology import Graph, Links
 from archipel.turns import Plan
@@ -41,7 +42,7 @@ class Instance(NamedTuple):
 
     def count(self, role: str) -> int:
         """How many nodes play a role."""
-        return len(self.plan.tables[role][0])
+        return rows_of(self.plan.tables[role])
 
     def links_of(self, turn: Any, n: int) -> Edges:
         """The links a turn runs along in a round."""
@@ -64,8 +65,3 @@ def all_edges(graph: Graph) -> dict[tuple[str, str], tuple[Edges, ...]]:
         ("client", "server"): (edges_of(graph.up(), graph.clients),),
         ("server", "server"): across,
     }
-
-
-def tabled(record: Any, rows: int) -> Any:
-    """A table of `rows` empty records."""
-    return type(record)(*[np.zeros((rows, *array.shape), array.dtype) for array in record])

@@ -1,159 +1,46 @@
-"""The plain engine: an obvious, slow loop over rounds, turns, nodes and messages.
+"""The plain engine: the rounds of `simulate.rounds`, in plain Python, with the node functions as they are.
 
-It calls the node functions as they are, in plain Python, and names the node and the round when something fails. Every
-compiled run must match it, and deep models run through it.
+It names the node and the round when something fails. Deep models run through it.
 """
 
+from types import TracebackType
 from typing import Any
 
-import numpy as np
-
-from archipel.draws import key_of
-from archipel.environment import available, delay, works
-from archipel.node import Edge, Moment, clear, row
-from archipel.simulate.instance import SERVER_KEYS, Instance, tabled
-from archipel.turns import Tell, Turn
+from archipel.simulate.instance import Instance
+from archipel.simulate.rounds import rounds_of
 
 
 class PlainEngine:
     """Plays an instance round by round."""
 
-    def __init__(self, instance: Instance, only: int = 0):
+    def __init__(self, instance: Instance):
         self.instance = instance
-        self.only = only  # a rehearsal: the links of the first nodes
-        self.updates = 0
-        self.messages = [0] * len(instance.plan.turns)
-        self.said: dict[int, dict[int, tuple[Any, int]]] = {}  # turn -> who said what in the last round, and how late
-        self.inboxes = [
-            tabled(tabled(turn.inbox, instance.count(turn.receiver)), instance.plan.late + 1)
-            if isinstance(turn, Turn)
-            else None
-            for turn in instance.plan.turns
-        ]
+        self.rounds = rounds_of(instance, 1)
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
+        made = self.rounds
         for n in range(first, last):
-            self.look(n)
-            for i, turn in enumerate(self.instance.plan.turns):
-                if isinstance(turn, Tell):
-                    self.telling(i, turn, n)
-                else:
-                    self.acting(i, turn, n)
+            for step, role, mine in zip(made.steps, made.roles, made.arguments):
+                try:
+                    step(n, 0, 1, made.board, mine)
+                except Exception as problem:
+                    problem.add_note(f"in round {n}, at {role} {who_failed(problem.__traceback__)}")
+                    raise
 
-    def look(self, n: int) -> None:
-        """What each node that has data sees this round, and whether it can talk."""
-        instance = self.instance
-        self.data: list[Any] = []
-        self.present = np.zeros(instance.task.clients, bool)
-        for k in range(instance.task.clients):
-            moment = self.moment(instance.data_role, k, n)
-            fresh, seen = False, None
-            if works(instance.conditions, moment):
-                with at(n, instance.data_role, k):
-                    fresh, seen = instance.task.observe(instance.task.source, tabled_one(instance.task.sample), moment)
-            self.data.append(seen if fresh else None)
-            self.present[k] = fresh and available(instance.conditions, moment)
+    @property
+    def updates(self) -> int:
+        return self.rounds.updates
 
-    def moment(self, role: str, k: int, n: int, peer: int = -1, degree: int = 1, kept: float = 1.0) -> Moment:
-        """The moment of a node: nodes without data are always there."""
-        has_data = role == self.instance.data_role
-        present = bool(self.present[k]) if has_data else True
-        return Moment(
-            k, n, key_of(self.instance.seed, k if has_data else k + SERVER_KEYS, n), peer, degree, present, kept
-        )
-
-    def telling(self, i: int, turn: Tell, n: int) -> None:
-        """Each receiver that is there is told something, if its sender has something for it."""
-        instance = self.instance
-        links = instance.links_of(turn, n)
-        for k in range(instance.count(turn.receiver)):
-            listener = self.moment(turn.receiver, k, n, int(links.senders[links.starts[k]]))
-            if not listener.present:
-                continue
-            sender = listener.peer
-            word = tabled_one(turn.word)
-            teller = Moment(sender, n, listener.key, k, links.fan_out[sender], True, 1.0)
-            with at(n, turn.sender, sender):
-                told = turn.tell(row(instance.plan.tables[turn.sender], sender), word, instance.plan.settings, teller)
-            if turn.receiver == instance.data_role:
-                self.present[k] = told
-            if told:
-                self.messages[i] += 1
-                with at(n, turn.receiver, k):
-                    turn.take(row(instance.plan.tables[turn.receiver], k), word, instance.plan.settings, listener)
-
-    def acting(self, i: int, turn: Turn, n: int) -> None:
-        """Senders act; what they say travels; receivers hear and merge."""
-        instance, plan = self.instance, self.instance.plan
-        links = instance.links_of(turn, n)
-        said: dict[int, tuple[Any, int]] = {}
-        for k in range(instance.count(turn.sender)):
-            has_data = turn.sender == instance.data_role
-            if has_data and self.data[k] is None:
-                continue
-            moment = self.moment(turn.sender, k, n, degree=int(links.fan_out[k]))
-            word = tabled_one(turn.word)
-            with at(n, turn.sender, k):
-                spoke = turn.act(
-                    row(plan.tables[turn.sender], k),
-                    self.data[k] if has_data else instance.nothing,
-                    word,
-                    plan.settings,
-                    moment,
-                )
-            self.updates += has_data
-            if spoke and moment.present:
-                said[k] = word, delay(instance.conditions, moment) if has_data else 0
-        self.said[i] = said
-        kept = self.deliver(i, turn, n, links, said)
-        slot = n % (plan.late + 1)
-        for k in range(instance.count(turn.receiver)):
-            degree = int(links.starts[k + 1] - links.starts[k])
-            moment = self.moment(turn.receiver, k, n, degree=degree, kept=kept[k])
-            box = row(row(self.inboxes[i], slot), k)
-            if moment.present:
-                with at(n, turn.receiver, k):
-                    turn.merge(row(plan.tables[turn.receiver], k), box, plan.settings, moment)
-                clear(box)  # what is late, and finds nobody, waits until this inbox has its turn again
-
-    def deliver(self, i: int, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> Any:
-        """Carry every message into the inbox of the round it arrives in; returns what each sender keeps."""
-        slots = self.instance.plan.late + 1
-        kept = np.ones(max(self.instance.count(turn.receiver), self.instance.count(turn.sender)))
-        for k in range(self.instance.count(turn.receiver)):
-            there = self.moment(turn.receiver, k, n).present
-            for e in range(links.starts[k], links.starts[k + 1]):
-                if self.only and links.senders[e] >= self.instance.count(turn.sender):
-                    continue
-                sender, weight = int(links.senders[e]), float(links.weights[e])
-                if sender not in said or not there:
-                    continue
-                word, late = said[sender]
-                self.messages[i] += 1
-                if 0 <= late < slots:  # what will not count stays with its sender
-                    kept[sender] -= weight
-                    with at(n, turn.receiver, k):
-                        box = row(row(self.inboxes[i], (n + late) % slots), k)
-                        turn.hear(box, word, self.instance.plan.settings, Edge(sender, weight, late, n))
-        return kept
+    @property
+    def messages(self) -> list[int]:
+        return self.rounds.messages
 
 
-def tabled_one(record: Any) -> Any:
-    """A fresh empty record."""
-    return type(record)(*[np.zeros_like(array) for array in record])
-
-
-class at:
-    """Names the round and the node when something fails inside."""
-
-    def __init__(self, n: int, role: str, k: int):
-        self.where = n, role, k
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
-        if problem is not None:
-            n, role, k = self.where
-            problem.add_note(f"in round {n}, at {role} {k}")
+def who_failed(trace: TracebackType | None) -> Any:
+    """The node whose step it was."""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name == "step" and "k" in trace.tb_frame.f_locals:
+            return trace.tb_frame.f_locals["k"]
+        trace = trace.tb_next
+    return "?"

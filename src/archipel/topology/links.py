@@ -64,6 +64,23 @@ def heard(links: Links) -> Any:
     return np.bincount(links.receivers, links.weights, minlength=len(links.own))
 
 
+def places_of(phases: Any) -> list[Any]:
+    """For links that change with time, (starts, senders) each: the place of each link's sender among all senders that
+    its receiver ever hears, in rising order.
+
+    >>> [place.tolist() for place in places_of([([0, 1, 1], [4]), ([0, 2, 3], [2, 4, 0])])]
+    [[1], [0, 1, 0]]
+    """
+    pairs = []
+    for starts, senders in phases:
+        receivers = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        pairs.append(receivers * (1 << 40) + np.asarray(senders, np.int64))
+    known, index = np.unique(np.concatenate(pairs), return_inverse=True)
+    first = np.searchsorted(known, known >> 40 << 40)
+    places = np.arange(len(known)) - first
+    return [part.astype(np.int64) for part in np.split(places[index], np.cumsum([len(p) for p in pairs])[:-1])]
+
+
 # --- weights for mixing -------------------------------------------------------------------------------------
 
 

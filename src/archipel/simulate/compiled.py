@@ -1,0 +1,48 @@
+"""The compiled engine: the rounds of `simulate.rounds` as one kernel, around an algorithm's node functions.
+
+With one thread whole stretches of rounds are one call. With several, each step of a round is shared among them: kernels
+are serial, threads are outside, and no bit depends on how many there are.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from archipel.simulate.compile import build
+from archipel.simulate.instance import Instance
+from archipel.simulate.rounds import advancing, rounds_of
+
+SHARED = 64  # nodes of a step that are worth a second thread
+
+
+class CompiledEngine:
+    """Plays an instance."""
+
+    def __init__(self, instance: Instance, threads: int = 1):
+        self.instance, self.threads = instance, threads
+        self.rounds = rounds_of(instance, threads)
+        self.kernel = build(advancing(self.rounds.steps))
+        self.pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+
+    def advance(self, first: int, last: int) -> None:
+        """Play rounds first to last - 1; of none, compile only."""
+        made = self.rounds
+        if self.pool is None or first == last:
+            self.kernel(first, last, -1, 0, 1, made.board, made.chained)
+            return
+        for n in range(first, last):
+            for which, role in enumerate(made.roles):
+                parts = self.threads if self.instance.count(role) >= SHARED else 1
+                waiting = [
+                    self.pool.submit(self.kernel, n, n + 1, which, part, parts, made.board, made.chained)
+                    for part in range(1, parts)
+                ]
+                self.kernel(n, n + 1, which, 0, parts, made.board, made.chained)
+                for future in waiting:
+                    future.result()
+
+    @property
+    def updates(self) -> int:
+        return self.rounds.updates
+
+    @property
+    def messages(self) -> list[int]:
+        return self.rounds.messages

@@ -1,0 +1,461 @@
+"""What a round is: the one definition of turns, for every engine.
+
+The functions here are plain loops over tables. The plain engine calls them as they are; the compiled one compiles them
+around an algorithm's node functions. A round is a list of steps; a step can be played for a part of its nodes, so
+threads share it, and no step looks at what another node does in it:
+
+- *opening*: nodes with data look at it, take what their server tells them, act;
+- *acting*: the nodes of another turn act;
+- *delivering*: receivers hear what was said to them, in the order of their links, and merge it;
+- *telling*: each receiver takes what its one sender has for it.
+
+A message leaves if its sender said something and is there. It is heard by receivers that are there when it leaves,
+in the round in which it arrives. What is too late to count stays with its sender (`moment.kept`); what arrives while
+its receiver is away waits until that inbox has its turn again.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.draws import key_of
+from archipel.environment import available, delay, works
+from archipel.node import NOTHING, SAID, Edge, Moment, clear, kernel, row, tabled
+from archipel.simulate.instance import SERVER_KEYS, Instance
+from archipel.topology.links import places_of
+from archipel.turns import Tell
+
+SILENT = -4  # in `lates`: said nothing this round
+UPDATES = 0  # in `counts`: local updates; then one place a turn, for its messages
+
+
+class Routes(NamedTuple):
+    """The links of a turn in all phases, one phase's after the other's."""
+
+    starts: Any  # (phases, receivers + 1): whom a receiver hears
+    senders: Any
+    weights: Any
+    places: Any  # of a sender among all that its receiver ever hears
+    fan_out: Any  # (phases, senders): how many hear this one
+    out_starts: Any  # (phases, senders + 1): who hears a sender
+    receivers: Any
+    out_weights: Any
+
+
+class Mail(NamedTuple):
+    """What is said in a turn, and what waits to be merged."""
+
+    words: Any  # a row a sender; of a Tell, a row a part or a receiver
+    lates: Any  # (senders,): how many rounds late, LOST, or SILENT
+    inboxes: Any  # a row a receiver for each round to come
+    routes: Routes
+    slots: Any  # for how many rounds there are inboxes
+    number: Any  # of the turn
+
+
+class Board(NamedTuple):
+    """What all steps share."""
+
+    seed: Any
+    nodes: Any  # the table of those that have data
+    others: Any  # the table of servers, where there are any
+    source: Any
+    samples: Any  # a row a part, or a node
+    conditions: Any
+    settings: Any
+    nothing: Any
+    present: Any  # (nodes,): who can talk this round
+    fresh: Any  # (nodes,): who has something to learn from
+    counts: Any  # (parts, 16)
+
+
+def lent(record: Any) -> Any:
+    """The same record; compiled, its arrays are not counted for the time of a call, see `simulate.compile`."""
+    return record
+
+
+@kernel
+def nodes_of(board: Any) -> Any:
+    return board.nodes
+
+
+@kernel
+def others_of(board: Any) -> Any:
+    return board.others
+
+
+@kernel
+def sampled(source: Any, sample: Any, moment: Any) -> Any:
+    """What a node of a stream saw when the round began."""
+    return True, sample
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def opening(observe: Callable[..., Any]) -> Callable[..., Any]:
+    """Nodes with data look at it; nobody acts yet."""
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
+        total, many = board.present.shape[0], board.fresh.shape[0] > 0
+        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
+        for k in range(total * part // parts, total * (part + 1) // parts):
+            moment = Moment(k, n, key_of(board.seed, k, n), -1, 1, False, 1.0)
+            fresh, present = False, False
+            if works(conditions, moment):
+                fresh, _data = observe(source, row(samples, k if many else part), moment)
+                present = fresh and available(conditions, moment)
+            board.present[k] = present
+            if many:
+                board.fresh[k] = fresh
+
+    return step
+
+
+@cache
+def opening_by_act(observe: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
+    """Nodes with data look at it and act."""
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, up: Any) -> None:
+        total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
+        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
+        nodes, words, settings = lent(board.nodes), lent(up.words), lent(board.settings)
+        many = board.fresh.shape[0] > 0  # what a node saw is kept for a later turn
+        for k in range(total * part // parts, total * (part + 1) // parts):
+            up.lates[k] = SILENT
+            board.present[k] = False
+            if many:
+                board.fresh[k] = False
+            key = key_of(board.seed, k, n)
+            moment = Moment(k, n, key, -1, 1, False, 1.0)
+            if not works(conditions, moment):
+                continue
+            fresh, data = observe(source, row(samples, k if many else part), moment)
+            if not fresh:
+                continue
+            if many:
+                board.fresh[k] = True
+            present = available(conditions, moment)
+            board.present[k] = present
+            now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
+            came = act(row(nodes, k), data, row(words, k), settings, now)
+            if came != NOTHING:
+                board.counts[part, UPDATES] += 1
+            if came == SAID and present:
+                up.lates[k] = delay(conditions, now)
+
+    return step
+
+
+@cache
+def opening_by_tell(
+    observe: Callable[..., Any], tell: Callable[..., Any], take: Callable[..., Any], act: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Nodes with data look at it, take what their server has for them, and act: a node's row stays in the cache."""
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
+        down, up = args
+        total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
+        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
+        nodes, servers, settings = lent(board.nodes), lent(board.others), lent(board.settings)
+        words, question = lent(up.words), row(lent(down.words), part)
+        many = board.fresh.shape[0] > 0
+        updates, told = 0, 0
+        for k in range(total * part // parts, total * (part + 1) // parts):
+            up.lates[k] = SILENT
+            board.present[k] = False
+            if many:
+                board.fresh[k] = False
+            key = key_of(board.seed, k, n)
+            moment = Moment(k, n, key, -1, 1, False, 1.0)
+            if not works(conditions, moment):
+                continue
+            fresh, data = observe(source, row(samples, k if many else part), moment)
+            if not fresh:
+                continue
+            if many:
+                board.fresh[k] = True
+            present = available(conditions, moment)
+            client = row(nodes, k)
+            if present:
+                s = down.routes.senders[down.routes.starts[0, k]]
+                teller = Moment(s, n, key, k, down.routes.fan_out[0, s], True, 1.0)
+                present = tell(row(servers, s), question, settings, teller)
+                if present:
+                    told += 1
+                    take(client, question, settings, Moment(k, n, key, s, 1, True, 1.0))
+            board.present[k] = present
+            now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
+            came = act(client, data, row(words, k), settings, now)
+            if came != NOTHING:
+                updates += 1
+            if came == SAID and present:
+                up.lates[k] = delay(conditions, now)
+        board.counts[part, UPDATES] += updates
+        board.counts[part, 1 + down.number] += told
+
+    return step
+
+
+@cache
+def acting(see: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
+    """Nodes with data act again, in a later turn of the round."""
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
+        total, phase = board.present.shape[0], n % mail.routes.starts.shape[0]
+        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
+        nodes, words, settings = lent(board.nodes), lent(mail.words), lent(board.settings)
+        for k in range(total * part // parts, total * (part + 1) // parts):
+            mail.lates[k] = SILENT
+            if board.fresh[k]:
+                key, present = key_of(board.seed, k, n), board.present[k]
+                now = Moment(k, n, key, -1, mail.routes.fan_out[phase, k], present, 1.0)
+                data = see(source, row(samples, k), now)[1]
+                if act(row(nodes, k), data, row(words, k), settings, now) == SAID and present:
+                    mail.lates[k] = delay(conditions, now)
+
+    return step
+
+
+@cache
+def acting_without_data(act: Callable[..., Any]) -> Callable[..., Any]:
+    """Servers act; they are always there, and never late."""
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
+        total, phase = mail.lates.shape[0], n % mail.routes.starts.shape[0]
+        others, words, settings = lent(board.others), lent(mail.words), lent(board.settings)
+        for k in range(total * part // parts, total * (part + 1) // parts):
+            fan_out = mail.routes.fan_out[phase, k]
+            now = Moment(k, n, key_of(board.seed, k + SERVER_KEYS, n), -1, fan_out, True, 1.0)
+            came = act(row(others, k), board.nothing, row(words, k), settings, now)
+            mail.lates[k] = 0 if came == SAID else SILENT
+
+    return step
+
+
+@cache
+def delivering(
+    hear: Callable[..., Any], merge: Callable[..., Any], receivers: Callable[..., Any], among: bool, with_data: bool
+) -> Callable[..., Any]:
+    """Receivers hear and merge. `among`: senders and receivers are the same nodes; `with_data`: they may be away."""
+    offset = 0 if with_data else SERVER_KEYS
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
+        table, words, settings = lent(receivers(board)), lent(mail.words), lent(board.settings)
+        boxes, routes, lates = lent(mail.inboxes), mail.routes, mail.lates
+        phase, total = n % routes.starts.shape[0], routes.starts.shape[1] - 1
+        slots, heard = mail.slots, 0
+        for k in range(total * part // parts, total * (part + 1) // parts):
+            if with_data and not board.present[k]:
+                continue
+            first, last = routes.starts[phase, k], routes.starts[phase, k + 1]
+            for e in range(first, last):
+                sender = routes.senders[e]
+                late = lates[sender]
+                if late != SILENT:
+                    heard += 1
+                if 0 <= late < slots:
+                    box = row(boxes, ((n + late) % slots) * total + k)
+                    hear(box, row(words, sender), settings, Edge(sender, routes.weights[e], late, n, routes.places[e]))
+            kept = 1.0
+            if among and 0 <= lates[k] < slots:
+                for e in range(routes.out_starts[phase, k], routes.out_starts[phase, k + 1]):
+                    if not with_data or board.present[routes.receivers[e]]:
+                        kept -= routes.out_weights[e]
+            box = row(boxes, (n % slots) * total + k)
+            now = Moment(k, n, key_of(board.seed, k + offset, n), -1, last - first, True, kept)
+            merge(row(table, k), box, settings, now)
+            clear(box)  # what is late, and finds nobody, waits until this inbox has its turn again
+        board.counts[part, 1 + mail.number] += heard
+
+    return step
+
+
+@cache
+def telling(
+    tell: Callable[..., Any],
+    take: Callable[..., Any],
+    tellers: Callable[..., Any],
+    takers: Callable[..., Any],
+    with_data: bool,
+) -> Callable[..., Any]:
+    """Each receiver that is there takes what its one sender has for it."""
+    offset = 0 if with_data else SERVER_KEYS
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
+        senders, receivers, settings = lent(tellers(board)), lent(takers(board)), lent(board.settings)
+        word, routes, total = row(lent(mail.words), part), mail.routes, mail.routes.starts.shape[1] - 1
+        told = 0
+        for k in range(total * part // parts, total * (part + 1) // parts):
+            if with_data and not board.present[k]:
+                continue
+            s, key = routes.senders[routes.starts[0, k]], key_of(board.seed, k + offset, n)
+            spoke = tell(row(senders, s), word, settings, Moment(s, n, key, k, routes.fan_out[0, s], True, 1.0))
+            if with_data:
+                board.present[k] = spoke
+            if spoke:
+                told += 1
+                take(row(receivers, k), word, settings, Moment(k, n, key, s, 1, True, 1.0))
+        board.counts[part, 1 + mail.number] += told
+
+    return step
+
+
+# --- a round --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def in_turn(first: Callable[..., Any], rest: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A step, and those after it; of `which` is at least 0, only the step of that number."""
+    if rest is None:
+
+        @kernel
+        def last(n: Any, which: Any, at: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
+            if which < 0 or which == at:
+                first(n, part, parts, board, args[0])
+
+        return last
+    after: Callable[..., Any] = rest
+
+    @kernel
+    def both(n: Any, which: Any, at: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
+        if which < 0 or which == at:
+            first(n, part, parts, board, args[0])
+        after(n, which, at + 1, part, parts, board, args[1])
+
+    return both
+
+
+@cache
+def advancing(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    """Rounds `first` to `last` - 1, for part `part` of `parts`; all steps, or one."""
+    play: Any = None
+    for step in reversed(steps):
+        play = in_turn(step, play)
+
+    def advance(first, last, which, part, parts, board, args):
+        for n in range(first, last):
+            play(n, which, 0, part, parts, board, args)
+
+    return advance
+
+
+class Rounds(NamedTuple):
+    """A federation as steps and what they work on."""
+
+    steps: tuple[Callable[..., Any], ...]
+    arguments: tuple[Any, ...]  # of the steps
+    chained: Any  # the same, each with the rest in a pair
+    roles: tuple[str, ...]  # whose step it is
+    board: Board
+    mails: list[Mail]
+
+    @property
+    def updates(self) -> int:
+        """Local learning steps so far."""
+        return int(self.board.counts[:, UPDATES].sum())
+
+    @property
+    def messages(self) -> list[int]:
+        """Messages so far, of each turn."""
+        return [int(self.board.counts[:, 1 + i].sum()) for i in range(len(self.mails))]
+
+
+def rounds_of(instance: Instance, parts: int) -> Rounds:
+    """The steps of an instance's turns, for `parts` threads."""
+    plan, task, role = instance.plan, instance.task, instance.data_role
+    mails = [mail_of(instance, i, parts) for i in range(len(plan.turns))]
+    steps, arguments, nodes = [], [], []
+
+    def add(step: Callable[..., Any], argument: Any, who: str) -> None:
+        steps.append(step)
+        arguments.append(argument)
+        nodes.append(who)
+
+    turns = list(enumerate(plan.turns))
+    done = opening_of(plan, task, role, mails, add)
+    later = any(not isinstance(turn, Tell) and turn.sender == role for i, turn in turns[done:] if i != done - 1)
+    for i, turn in turns[max(done - 1, 0) :]:
+        table = {end: nodes_of if end == role else others_of for end in (turn.sender, turn.receiver)}
+        if isinstance(turn, Tell):
+            ends = table[turn.sender], table[turn.receiver]
+            add(telling(turn.tell, turn.take, *ends, turn.receiver == role), mails[i], turn.receiver)
+            continue
+        if i >= done and turn.sender == role:
+            add(acting(sampled if task.streams else task.observe, turn.act), mails[i], turn.sender)
+        elif i >= done:
+            add(acting_without_data(turn.act), mails[i], turn.sender)
+        among = turn.sender == turn.receiver
+        step = delivering(turn.hear, turn.merge, table[turn.receiver], among, turn.receiver == role)
+        add(step, mails[i], turn.receiver)
+    chained: Any = ()
+    for mine in reversed(arguments):
+        chained = (mine, chained)
+    others = [table for name, table in plan.tables.items() if name != role]
+    rows = task.clients if later else parts
+    board = Board(
+        instance.seed, plan.tables[role], others[0] if others else instance.nothing, task.source,
+        tabled(task.sample, rows), instance.conditions, plan.settings, instance.nothing,
+        np.zeros(task.clients, np.bool_), np.zeros(task.clients if later else 0, np.bool_),
+        np.zeros((parts, 16), np.int64),
+    )  # fmt: skip
+    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails)
+
+
+def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable[..., None]) -> int:
+    """The first step; how many turns have had their act by it."""
+    first, *rest = plan.turns
+    if isinstance(first, Tell) and first.receiver == role and rest and not isinstance(rest[0], Tell):
+        if rest[0].sender == role:
+            add(opening_by_tell(task.observe, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
+            return 2
+    elif not isinstance(first, Tell) and first.sender == role:
+        add(opening_by_act(task.observe, first.act), mails[0], role)
+        return 1
+    add(opening(task.observe), mails[0], role)
+    return 0
+
+
+def mail_of(instance: Instance, i: int, parts: int) -> Mail:
+    """The words, inboxes and links of a turn."""
+    turn, late = instance.plan.turns[i], instance.plan.late
+    senders, receivers = instance.count(turn.sender), instance.count(turn.receiver)
+    routes = routes_of(instance.links[turn.sender, turn.receiver], senders)
+    if isinstance(turn, Tell):
+        return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i)
+    lates = np.full(senders, SILENT, np.int16)
+    inboxes = tabled(turn.inbox, (late + 1) * receivers)
+    return Mail(tabled(turn.word, senders), lates, inboxes, routes, late + 1, i)
+
+
+def routes_of(phases: Any, senders: int) -> Routes:
+    """Links by receiver and by sender, all phases in one."""
+    starts, ends, outs, out_ends, out_weights, fan_out = [], [], [], [], [], []
+    at = 0
+    for edges in phases:
+        receivers = np.repeat(np.arange(len(edges.starts) - 1), np.diff(edges.starts))
+        order = np.argsort(edges.senders, kind="stable")
+        starts.append(edges.starts + at)
+        ends.append(edges.senders)
+        outs.append(np.concatenate([[0], np.cumsum(edges.fan_out)]) + at)
+        out_ends.append(receivers[order])
+        out_weights.append(edges.weights[order])
+        fan_out.append(edges.fan_out)
+        at += len(edges.senders)
+    weights = np.concatenate([edges.weights for edges in phases])
+    places = np.concatenate(places_of([(edges.starts, edges.senders) for edges in phases]))
+    return Routes(
+        np.stack(starts).astype(np.int64), np.concatenate(ends).astype(np.int64), weights.astype(float), places,
+        np.stack(fan_out).astype(np.int64), np.stack(outs).astype(np.int64),
+        np.concatenate(out_ends).astype(np.int64), np.concatenate(out_weights).astype(float),
+    )  # fmt: skip
