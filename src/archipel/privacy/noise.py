@@ -6,6 +6,7 @@ and every plain `disturb` of the process draws from opendp's exact discrete samp
 says.
 """
 
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,13 +77,46 @@ def _sampler(law: int, scale: float) -> Any:
     return dp.m.make_laplace(values, dp.l1_distance(T=float), scale)
 
 
+class SecureSource:
+    """Where secure noise comes from: opendp and the system."""
+
+    def sum(self, values: Any, law: int, scale: float) -> Any:
+        return np.asarray(_sampler(law, scale)(values.tolist()))
+
+    def bits(self, count: int) -> int:
+        return secrets.randbits(count)
+
+
+_source: Any = SecureSource()
+
+
+@contextmanager
+def noise_from(source: Any) -> Iterator[None]:
+    """While the block runs, what would be drawn in secret comes from another source: a simulated world's."""
+    global _source, _secure
+    before, _source = _source, source
+    with _lock:
+        _secure += 1
+    try:
+        yield
+    finally:
+        _source = before
+        with _lock:
+            _secure -= 1
+
+
 def secure_sum(values: Any, law: int, scale: float) -> Any:
     """values plus secure noise, in double precision. Infinite or undefined values are refused: they would
     show through.
     """
     if not np.all(np.isfinite(values)):
         raise BadInput("release", "NaN or infinity", "finite numbers; clip before adding noise")
-    return np.asarray(_sampler(int(law), float(scale))(np.asarray(values, float).tolist()))
+    return _source.sum(np.asarray(values, float), int(law), float(scale))
+
+
+def secret_bits(count: int) -> int:
+    """A number of so many bits that nobody can foresee."""
+    return int(_source.bits(count))
 
 
 # --- the verb -----------------------------------------------------------------------------------------------
