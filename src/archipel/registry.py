@@ -37,6 +37,7 @@ ALGORITHMS = Names(
     {
         "composed": "archipel.algorithms.composed:Algorithm",
         "pao-fed": "archipel.algorithms.online:PaoFed",
+        "pao-fed-replay": "archipel.algorithms.online:PaoFedReplay",
         "pso-fed": "archipel.algorithms.online:PsoFed",
         "online-fedsgd": "archipel.algorithms.online:OnlineFedSgd",
         "online-fed": "archipel.algorithms.online:OnlineFed",
