@@ -7,6 +7,7 @@
 [0, 25, 50]
 """
 
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,13 @@ class Federation:
 
     def check(self) -> dict[str, float]:
         """Refuse what would go wrong, before anything runs; what theory says of it, as numbers."""
-        checker = getattr(self.algorithm, "check", None)
-        return checker(self.setup()) if checker else {}
+        checker, setup = getattr(self.algorithm, "check", None), self.setup()
+        theory = checker(setup) if checker else {}
+        conditions = self.environment.conditions(setup.task.clients, setup.seed)
+        if may_be_late(conditions) and self.algorithm.plan(setup).late == 0:
+            kind = kind_of(self.algorithm)
+            warnings.warn(f"Messages may be late here, and {kind} counts none that is (limit = 0).", stacklevel=2)
+        return theory
 
     def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
