@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -267,7 +268,8 @@ def names_of(paths: list[Path]) -> dict[str, Path]:
 
 def played(described: Any, seeds: int, name: str) -> Any:
     """Run a federation with a progress bar."""
-    with progress_bar(name) as update:
+    with progress_bar(name) as update, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: errors.print(str(message))
         return described.run(seeds, update)
 
 

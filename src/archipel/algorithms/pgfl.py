@@ -11,12 +11,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.algorithms import pgfl_nodes as nodes
-from archipel.algorithms.borrowing import taus_of
 from archipel.algorithms.local import Factors, factors
 from archipel.algorithms.pgfl_discovery import discovering
 from archipel.algorithms.zcdp_nfl import priced
 from archipel.draws import key_of
 from archipel.errors import BadInput
+from archipel.parts.mix.borrow import taus_of
 from archipel.privacy.policy import Guard
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import LOGISTIC

@@ -19,10 +19,10 @@ server its last word, so it converges for any schedule that asks everyone again 
 
 from typing import Any, NamedTuple
 
-from archipel.algorithms.borrowing import borrow
 from archipel.algorithms.local import attract, learn_within
 from archipel.draws import CHOICE, uniform
 from archipel.node import add_scaled, assign, kernel
+from archipel.parts.mix.borrow import borrow
 from archipel.privacy.accountant import pay, release_cost
 from archipel.privacy.noise import disturb
 

@@ -3,12 +3,14 @@
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
+from archipel.environment import may_be_late
 from archipel.errors import Diverged
 from archipel.node import weight_of
 from archipel.privacy.accountant import MANY
@@ -38,6 +40,8 @@ class Recorder:
         federation = self.federation
         instance, self.setup = federation.instance(self.seed, self.setup), None
         self.graph = instance.graph
+        if self.seed == federation.seed and instance.plan.late == 0 and may_be_late(instance.conditions):
+            warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
         engine.advance(0, 0)

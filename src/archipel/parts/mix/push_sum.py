@@ -104,6 +104,10 @@ class PushSum(Checked):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        if share.of_change:
+            raise BadInput(
+                "algorithm.share.change", True, "false: what is pushed is a model, and a share of it is kept"
+            )
         zeros = np.zeros(place.size, place.dtype)
         rows = (place.receivers, place.size)
         state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
