@@ -1,7 +1,7 @@
 """Lies: what clients that attack say in place of what they learned. See `environment.Attack`.
 
-A change of a model is the model less what it was before the round's learning. A liar's word is written by the share part
-as everyone's, of a model that changed as it wants others to believe; its own model stays as it is.
+A change of a model is the model less what it was before the round's learning. A liar's word is written by the share
+part as everyone's, of a model that changed as it wants others to believe; its own model stays as it is.
 """
 
 import math
@@ -68,6 +68,7 @@ LIES = {
     "gaussian": random,
     "a-little-is-enough": a_little,
     "inner-product": against,
+    "labels": scaled,
 }
 
 
