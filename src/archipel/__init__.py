@@ -6,8 +6,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from archipel.algorithms.composed import Algorithm
-    from archipel.algorithms.online_fed import OnlineFed
-    from archipel.algorithms.pao_fed import PaoFed
+    from archipel.algorithms.online import OnlineFed, PaoFed
     from archipel.algorithms.sign_sgd import SignSgd
     from archipel.environment import Delay, Environment
     from archipel.federation import Federation
@@ -21,8 +20,8 @@ HOMES = {
     "Environment": "archipel.environment",
     "Federation": "archipel.federation",
     "Linear": "archipel.problems.linear",
-    "OnlineFed": "archipel.algorithms.online_fed",
-    "PaoFed": "archipel.algorithms.pao_fed",
+    "OnlineFed": "archipel.algorithms.online",
+    "PaoFed": "archipel.algorithms.online",
     "SignSgd": "archipel.algorithms.sign_sgd",
     "Synthetic": "archipel.problems.synthetic",
 }

@@ -141,9 +141,9 @@ class Federation(Checked):
             task = turned_around(task, attack.liars(task.clients, seed))
         return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if attack.forges else None)
 
-    def instance(self, seed: int | None = None) -> Instance:
-        """Everything an engine plays, for a seed."""
-        setup = self.setup(seed)
+    def instance(self, seed: int | None = None, setup: Setup | None = None) -> Instance:
+        """Everything an engine plays, for a seed, or for a setup that is there already."""
+        setup = self.setup(seed) if setup is None else setup
         plan = self.algorithm.plan(setup)
         if self.privacy is not None and plan.accountant is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
@@ -166,10 +166,10 @@ class Federation(Checked):
         """The engine that plays an instance of this federation."""
         return engine_for(instance, self.engine, side_by_side)
 
-    def check(self) -> dict[str, float]:
+    def check(self, setup: Setup | None = None) -> dict[str, float]:
         """Refuse what would go wrong, before anything runs; what theory says of it, as numbers."""
         checker = getattr(self.algorithm, "check", None)
-        return checker(self.setup()) if checker else {}
+        return checker(self.setup() if setup is None else setup) if checker else {}
 
     def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
