@@ -21,9 +21,10 @@ def answers(model, x):
 
 @dataclass(frozen=True)
 class Digits(Checked):
-    """1437 pictures of 8 by 8 pixels, dealt evenly; the other 360 are the test."""
+    """1437 pictures of 8 by 8 pixels, dealt evenly, a share `skew` of them sorted by digit; the other 360 are the test."""
 
-    clients: int = 20
+    clients: int = key(20, "how many clients there are", at_least=1)
+    skew: float = key(0.0, "the share of the pictures that are dealt digit by digit", at_least=0, at_most=1)
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         from sklearn.datasets import load_digits
@@ -32,7 +33,11 @@ class Digits(Checked):
         x = np.concatenate([x / 16, np.ones((len(x), 1))], 1).astype(dtype)
         order = np.random.default_rng([seed, 31]).permutation(len(y))
         train, test = order[360:], order[:360]
-        starts = np.arange(self.clients + 1) * len(train) // self.clients
+        by_digit = int(self.skew * len(train))
+        train[:by_digit] = train[:by_digit][np.argsort(y[train[:by_digit]], kind="stable")]
+        whose = np.concatenate([np.arange(n) * self.clients // n for n in (by_digit, len(train) - by_digit) if n])
+        train = train[np.argsort(whose, kind="stable")]
+        starts = np.searchsorted(np.sort(whose), np.arange(self.clients + 1))
 
         def score(models: dict[str, Any], round: int) -> dict[str, Any]:
             learned = models["server"][None] if "server" in models else models["clients"]

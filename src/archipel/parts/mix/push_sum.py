@@ -104,6 +104,10 @@ class PushSum(Checked):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        if not place.own:
+            raise BadInput(
+                "algorithm.mix.kind", "push-sum", "another mix: a server hears all there is, nothing is pushed"
+            )
         zeros = np.zeros(place.size, place.dtype)
         rows = (place.receivers, place.size)
         state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
