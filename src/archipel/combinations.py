@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from archipel.errors import BadInput, Missing
 from archipel.federation import Federation
 from archipel.parts.kind import Composition
-from archipel.privacy.policy import Bounds, Privacy
+from archipel.privacy.bounding import Bounds
+from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, MIXES, PROBLEMS, PROTECTS
 from archipel.topology import TOPOLOGIES, Digraph, Peers, Servers, Star
 
@@ -105,7 +106,7 @@ def tried(algorithm: Any, topology: str) -> tuple[Federation | None, str]:
 @cache
 def tiny(data_kind: str) -> tuple[Any, ...]:
     """The problems that a kind can be tried on."""
-    return tuple(PROBLEMS[name](**keys) for name, keys in TINY[data_kind])  # type: ignore[call-arg]
+    return tuple(PROBLEMS[name](**keys) for name, keys in TINY[data_kind])
 
 
 def matrix() -> Iterator[Cell]:

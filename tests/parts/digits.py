@@ -21,7 +21,7 @@ def answers(model, x):
 
 @dataclass(frozen=True)
 class Digits(Checked):
-    """1437 pictures of 8 by 8 pixels, dealt evenly, a share `skew` of them sorted by digit; the other 360 are the test."""
+    """1437 pictures of 8 by 8 pixels, dealt evenly, a share `skew` of them digit by digit; 360 others are the test."""
 
     clients: int = key(20, "how many clients there are", at_least=1)
     skew: float = key(0.0, "the share of the pictures that are dealt digit by digit", at_least=0, at_most=1)
