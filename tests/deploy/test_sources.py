@@ -91,7 +91,7 @@ def test_a_users_generator(tmp_path):
     again.restore(source.state())
     assert wait_for(again)[1].features.tolist() == [3, 8], "what was used before a crash is skipped"
     assert wait_for(again)[0] and not wait_for(again)[0] and again.over
-    with pytest.raises(BadInput, match="a function of"):
+    with pytest.raises(BadInput, match="a class or function of"):
         source_of(line_view(), "mine.py:nothing", tmp_path)
     with pytest.raises(BadInput, match="2 finite inputs"):
         source.sample_of(np.ones(3), 1.0)
@@ -100,7 +100,7 @@ def test_a_users_generator(tmp_path):
 @pytest.mark.parametrize("code", ["import no_such_sensor", "def samples(name:"], ids=["import", "syntax"])
 def test_a_users_file_that_does_not_load_is_said(code, tmp_path):
     (tmp_path / "mine.py").write_text(code)
-    with pytest.raises(BadInput, match=r"mine\.py.*a Python file that loads \((ModuleNotFound|Syntax)Error"):
+    with pytest.raises(BadInput, match=r"mine\.py.*that Python can load \((ModuleNotFound|Syntax)Error"):
         source_of(line_view(), "mine.py:samples", tmp_path)
 
 
