@@ -139,8 +139,7 @@ class Federation(Checked):
         attack = self.environment.attack
         if attack.share > 0 and attack.kind == "labels":
             task = turned_around(task, attack.liars(task.clients, seed))
-        forged = attack.share > 0 and attack.kind != "labels"
-        return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if forged else None)
+        return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if attack.forges else None)
 
     def instance(self, seed: int | None = None, setup: Setup | None = None) -> Instance:
         """Everything an engine plays, for a seed, or for a setup that is there already."""
@@ -151,7 +150,7 @@ class Federation(Checked):
         if setup.task.assumed_public and hasattr(plan.accountant, "assuming"):
             plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
         if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):
-            right = f'kind = "labels", or none: of {kind_of(self.algorithm)} it is not known what liars would say'
+            right = f'"labels", of strength 1: of {kind_of(self.algorithm)} it is not known what liars would say'
             raise BadInput("environment.attack.kind", setup.attack.kind, right)
         conditions = self.environment.conditions(setup.task.clients, setup.seed)
         if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):

@@ -92,7 +92,12 @@ PROBLEMS = Names(
 )
 
 
-LEARNS = Names({"online-step": "archipel.parts.learn.online:OnlineStep"})
+LEARNS = Names(
+    {
+        "online-step": "archipel.parts.learn.online:OnlineStep",
+        "gradient": "archipel.parts.learn.gradient:Gradient",
+    }
+)
 
 PROTECTS = Names(
     {
@@ -106,6 +111,7 @@ SHARES = Names(
     {
         "whole": "archipel.parts.share.whole:Whole",
         "portions": "archipel.parts.share.portions:Portions",
+        "signs": "archipel.parts.share.signs:Signs",
     }
 )
 
@@ -114,6 +120,7 @@ MIXES = Names(
         "mean": "archipel.parts.mix.mean:Mean",
         "by-age": "archipel.parts.mix.by_age:ByAge",
         "push-sum": "archipel.parts.mix.push_sum:PushSum",
+        "vote": "archipel.parts.mix.vote:Vote",
         "median": "archipel.parts.mix.robust:Median",
         "trimmed-mean": "archipel.parts.mix.robust:TrimmedMean",
         "krum": "archipel.parts.mix.robust:Krum",

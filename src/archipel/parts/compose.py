@@ -177,6 +177,9 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     protect = parts.protect.make(setup, parts.learn)
     learn = parts.learn.make(setup, protect)
     share = parts.share.make(setup)
+    if learn.read_by and parts.protect.where == "word":
+        right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
+        raise BadInput("algorithm.protect.kind", "at-word", right)
     pushes = not graph.servers and not is_mutual(graph)
     rows = graph.servers or graph.clients
     heard = int(np.bincount(graph.server).max()) if graph.servers else most_heard(graph.across)
@@ -230,7 +233,7 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write))
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write, learn.read_by))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
         {"peer": table},
@@ -253,7 +256,16 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
     turns: tuple[Any, ...] = (
         Tell("server", "client", telling(mix.tell or share.tell), take, mix.told or share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge_of(setup, write)),
+        Turn(
+            "client",
+            "server",
+            act,
+            mix.hear,
+            mix.finish,
+            mix.word or share.word,
+            mix.inbox,
+            forge_of(setup, write, learn.read_by),
+        ),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None

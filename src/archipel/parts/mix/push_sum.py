@@ -105,9 +105,11 @@ class PushSum(Checked):
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if share.of_change:
-            raise BadInput(
-                "algorithm.share.change", True, "false: what is pushed is a model, and a share of it is kept"
-            )
+            right = "false: what is pushed is a model, and a share of it is kept"
+            raise BadInput("algorithm.share.change", True, right)
+        if not place.own:
+            right = "another mix: a server hears all there is, nothing is pushed"
+            raise BadInput("algorithm.mix.kind", "push-sum", right)
         zeros = np.zeros(place.size, place.dtype)
         rows = (place.receivers, place.size)
         state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
