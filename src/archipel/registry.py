@@ -52,9 +52,9 @@ ALGORITHMS = Names(
         "published-mirror-descent": "archipel.algorithms.mirror_published:PublishedMirrorDescent",
         "dp-fedavg": "archipel.algorithms.dp_fedavg:DpFedAvg",
         "fedavg": "archipel.algorithms.fedavg:FedAvg",
-        "fedavg-deep": "archipel.algorithms.fedavg_deep:FedAvgDeep",
-        "mirror-deep": "archipel.algorithms.mirror_deep:MirrorDeep",
-        "dp-fedavg-deep": "archipel.algorithms.fedavg_deep:DpFedAvgDeep",
+        "fedavg-deep": "archipel.algorithms.deep:FedAvgDeep",
+        "mirror-deep": "archipel.algorithms.deep:MirrorDeep",
+        "dp-fedavg-deep": "archipel.algorithms.deep:DpFedAvgDeep",
     }
 )
 

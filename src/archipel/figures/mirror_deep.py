@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.algorithms.fedavg_deep import DpFedAvgDeep
-from archipel.algorithms.mirror_deep import MirrorDeep, true_cost
+from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep, true_cost
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures.pldp import at_hand, interval, one_thread, shown

@@ -197,7 +197,7 @@ def noise_claim(trial: Trial, runs: dict[str, Runs]) -> Claim:
     algorithm = trial.algorithm
     for sampling, run in runs.items():
         counts = Federation(trial.problem, replace(algorithm, sampling=sampling), rounds=trial.rounds)
-        settings = counts.algorithm.settings(counts.setup())
+        settings = counts.instance().plan.settings.protect
         chance = run.node["chance.node"][0]
         later = trial.rounds - algorithm.pretrain
         likely = settings.count(later, algorithm.draws, chance, settings.excess)

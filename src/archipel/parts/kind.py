@@ -26,6 +26,7 @@ class Composition:
     protect: Any = part("protect")
     share: Any = part("share")
     mix: Any = part("mix")
+    ask: Any = part("ask")
 
     def own_parts(self, setup: Setup) -> Parts:
         """The parts that make this kind."""
@@ -41,7 +42,7 @@ class Composition:
     def parts(self, setup: Setup) -> Parts:
         """The parts, with those that were replaced."""
         own = self.own_parts(setup)
-        given = {name: getattr(self, name) for name in ("learn", "protect", "share", "mix")}
+        given = {name: getattr(self, name) for name in ("learn", "protect", "share", "mix", "ask")}
         return own._replace(**{name: value for name, value in given.items() if value is not None})
 
     def plan(self, setup: Setup) -> Plan:

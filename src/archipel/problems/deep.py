@@ -40,12 +40,11 @@ SETTINGS = {  # which keys a split takes
 
 
 class Samples(NamedTuple):
-    """All clients' samples, one client's after the other's, and the network that learns from them."""
+    """All clients' samples, one client's after the other's."""
 
     x: Any
     y: Any
     starts: Any
-    learner: Any
 
 
 class Shard(NamedTuple):
@@ -245,8 +244,8 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, seed: int,
     def inputs(samples: int) -> Iterator[Any]:
         raise BadInput("problem.kind", "deep", "a problem for linear models: theory of this algorithm needs its inputs")
 
-    source = Samples(x, y, train.starts, network)
-    return Task(source, Empty(np.zeros(1)), look, network.size, train.clients, score, inputs, False, train.names)
+    source, sample = Samples(x, y, train.starts), Empty(np.zeros(1))
+    return Task(source, sample, look, network.size, train.clients, score, inputs, False, train.names, learner=network)
 
 
 def check_answers(network: Network, x: Any, count: int, name: str) -> None:
