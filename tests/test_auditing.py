@@ -17,6 +17,7 @@ from archipel.node import add_scaled, dot
 from archipel.privacy.accountant import pay_per_sample, release_cost
 from archipel.privacy.noise import disturb
 from archipel.privacy.policy import Privacy, Range
+from archipel.problems.measured import Files
 from archipel.problems.networked import Regression
 from archipel.simulate.plain import PlainEngine
 from archipel.topology import Peers, Servers
@@ -255,3 +256,13 @@ def test_what_cannot_be_audited_is_refused():
         ):
             object.__setattr__(described, name, part)
         examine(described)
+
+
+def test_an_audit_says_of_a_federation_what_its_ledger_says(tmp_path):
+    """Files that are standardised by everyone's data: assumed, though the twin's are not."""
+    for name in "abc":
+        np.savez(tmp_path / name, x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20.0))
+    files = Files(str(tmp_path))
+    federation = Federation(files, OnlineFed(), privacy=Privacy(epsilon=2.0, clip=1.0), rounds=10)
+    assert federation.instance().plan.accountant.terms.how == "assumed"
+    assert {verdict.guarantee for verdict in examine(federation, **FEW)} == {"assumed"}

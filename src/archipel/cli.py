@@ -19,10 +19,8 @@ from archipel.errors import BadInput, Diverged, Missing, did_you_mean
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    help="Federated learning where the data lives. Start with: "
-    "archipel run examples/flagship/pao-fed-c2.toml --out results",
 )
 register(app)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
@@ -32,6 +30,21 @@ Description = Annotated[Path, typer.Argument(help="A federation, described in TO
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, side by side.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
+
+
+def say_version(wanted: bool) -> None:
+    if wanted:
+        from archipel import __version__
+
+        print(f"archipel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def archipel(
+    version: Annotated[bool, typer.Option("--version", callback=say_version, is_eager=True, help="Say which.")] = False,
+) -> None:
+    """Federated learning where the data lives. Start with: archipel run examples/flagship/pao-fed-c2.toml"""
 
 
 @app.command()
@@ -149,6 +162,35 @@ def list_(
     rows = Table.grid(padding=(0, 2))
     for row in makers[what]():
         rows.add_row(*row)
+    screen.print(rows)
+
+
+@app.command("explain")
+def explain_(
+    word: Annotated[str, typer.Argument(help="A kind, a section or a key: pao-fed, privacy, privacy.clip, step.")] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole reference as a page.")] = False,
+) -> None:
+    """Say what a kind, a section or a key of a description means: type, default, range and meaning.
+
+    Example: archipel explain privacy.clip
+    """
+    from archipel import reference
+
+    if markdown:
+        print(reference.markdown(), end="")
+        return
+    answer = reference.explain(word)
+    if answer.text:
+        screen.print(answer.title, style="bold", highlight=False)
+        screen.print(answer.text, highlight=False)
+    rows = Table.grid(padding=(0, 2))
+    for entry in answer.keys:
+        symbol = f" ({entry.symbol} in the paper)" if entry.symbol else ""
+        lines = [f"{entry.meaning}{symbol}", f"{entry.range or entry.type}; default {entry.default}"]
+        lines += [f"of {entry.kind}"] if entry.kind and not answer.text else []
+        rows.add_row(Text(entry.key, "cyan"), "\n".join(line for line in lines if line))
+    for kind, text in answer.kinds.items():
+        rows.add_row(Text(kind, "cyan"), text)
     screen.print(rows)
 
 

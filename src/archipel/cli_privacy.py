@@ -37,7 +37,7 @@ def privacy(federation: Description, as_json: Json = False) -> None:
     if instance.plan.accountant is None:
         screen.print("No [privacy] table: nothing is protected, nothing is counted.")
         return
-    outlook = forecast(instance)
+    outlook = forecast(instance) | {"protected": protected(instance, described.rounds)}
     if as_json:
         print(json.dumps(outlook, indent=1))
         return
@@ -123,8 +123,26 @@ def preamble(outlook: dict[str, Any], rounds: int) -> list[str]:
         shown = "infinite" if level["epsilon"] is None else f"{level['epsilon']:.4g} at delta = {level['delta']:g}"
         lines.append(f"At {name} level ({level['unit']}): epsilon at most {shown}.")
     if terms["guarantee"] == "assumed":
-        lines.append("What is assumed is no guarantee: set privacy.enforce = true.")
-    return lines
+        lines.append("What is assumed is no guarantee: where it is false, the numbers below promise nothing.")
+    return lines + about_delta(outlook["delta"], outlook["protected"], terms["unit"])
+
+
+def protected(instance: Any, rounds: int) -> dict[str, int]:
+    """How many of each unit there are: clients, and their samples, of streams one per round at most."""
+    starts = getattr(instance.task.source, "starts", None)
+    samples = instance.task.clients * rounds if starts is None else int(starts[-1])
+    return {"client": instance.task.clients, "sample": samples}
+
+
+def about_delta(delta: float, count: dict[str, int], unit: str) -> list[str]:
+    """delta against the number of those who are protected: whoever publishes one of n at random has delta = 1 / n."""
+    many = f"{count[unit]:,} {unit}s"
+    if delta * count[unit] < 1:
+        return [f"delta = {delta:g} is below one in {many}."]
+    return [
+        f"delta = {delta:g} is too large for {many}: publishing one of them whole would keep to it. "
+        f"Choose one well below {1 / count[unit]:.1g}."
+    ]
 
 
 def table_of(outlook: dict[str, Any]) -> Table:

@@ -9,6 +9,8 @@ late to count its sender keeps the share (`moment.kept`): what is pushed is neve
 In a `Tell` a node says something else to each receiver, and does not change by it; a receiver has one sender, so what
 it is told is its inbox.
 
+A message is written as a whole: what its paper held before is not wiped.
+
 All node functions are plain functions of one node (`archipel.node.kernel`):
 
     act(me, data, said, settings, moment) -> does it say something

@@ -147,21 +147,26 @@ def test_a_model_that_diverges_says_where():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "key"),
+    ("kind", "change", "key"),
     [
-        (FedAvgDeep(batch=1000), "algorithm.batch"),
-        (FedAvgDeep(sampling="optimum"), "algorithm.sampling"),
-        (FedAvgDeep(sampling="uniform", draws=10), "algorithm.draws"),
-        (FedAvgDeep(sampling="uniform", asked=0.5), "algorithm.asked"),
-        (FedAvgDeep(sampling="optimal", pretrain=0), "algorithm.pretrain"),
-        (DpFedAvgDeep(epsilon=0.0), "algorithm.epsilon"),
-        (DpFedAvgDeep(epsilon=1e-300), "algorithm.epsilon"),
-        (DpFedAvgDeep(delta=0.0), "algorithm.delta"),
+        (FedAvgDeep, {"batch": 1000}, "algorithm.batch"),
+        (FedAvgDeep, {"step": 0.0}, "algorithm.step"),
+        (FedAvgDeep, {"epochs": 0}, "algorithm.epochs"),
+        (FedAvgDeep, {"local_steps": -1}, "algorithm.local_steps"),
+        (FedAvgDeep, {"asked": 0.0}, "algorithm.asked"),
+        (FedAvgDeep, {"sampling": "optimum"}, "algorithm.sampling"),
+        (FedAvgDeep, {"sampling": "uniform", "draws": 10}, "algorithm.draws"),
+        (FedAvgDeep, {"sampling": "uniform", "asked": 0.5}, "algorithm.asked"),
+        (FedAvgDeep, {"sampling": "optimal", "pretrain": 0}, "algorithm.pretrain"),
+        (DpFedAvgDeep, {"clip": 0.0}, "algorithm.clip"),
+        (DpFedAvgDeep, {"epsilon": 0.0}, "algorithm.epsilon"),
+        (DpFedAvgDeep, {"epsilon": 1e-300}, "algorithm.epsilon"),
+        (DpFedAvgDeep, {"delta": 0.0}, "algorithm.delta"),
     ],
 )
-def test_fedavg_refuses(algorithm, key):
+def test_fedavg_refuses(kind, change, key):
     with pytest.raises(BadInput) as caught:
-        Federation(Deep(model="mlp"), algorithm, rounds=2).instance()
+        Federation(Deep(model="mlp"), kind(**change), rounds=2).instance()
     assert caught.value.key == key
 
 

@@ -208,9 +208,17 @@ def test_the_true_cost_of_published_noise():
 @pytest.mark.parametrize(
     ("change", "key", "sentence"),
     [
+        ({"noise": "gauss"}, "algorithm.noise", '"gaussian"'),
+        ({"mixing": "pushsum"}, "algorithm.mixing", '"push-sum"'),
         ({"batch": 81}, "algorithm.batch", "1 to 80, the samples of client"),
-        ({"batch": 0}, "algorithm.batch", "1 to 80"),
-        ({"delta": 1.0}, "algorithm.delta", "probability"),
+        ({"batch": 0}, "algorithm.batch", "at least 1|positive"),
+        ({"epsilon": 0.0}, "algorithm.epsilon", "a positive number"),
+        ({"epsilon": float("nan")}, "algorithm.epsilon", "a positive number"),
+        ({"delta": 1.0}, "algorithm.delta", "between 0 and 1"),
+        ({"clip": float("inf")}, "algorithm.clip", "a positive number"),
+        ({"step": -0.1}, "algorithm.step", "a positive number"),
+        ({"fall": -1.0}, "algorithm.fall", "at least 0"),
+        ({"radius": -1.0}, "algorithm.radius", "at least 0"),
     ],
 )
 def test_bad_input(change, key, sentence):

@@ -345,18 +345,22 @@ def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
     [
         ({"draws": 5}, "algorithm.draws", "fewer draws a round than clients"),
         ({"batch": 81}, "algorithm.batch", "1 to 80, the samples of client-0"),
-        ({"batch": 0}, "algorithm.batch", "1 to 80"),
+        ({"batch": 0}, "algorithm.batch", "at least 1|positive"),
         ({"sampling": "optimum"}, "algorithm.sampling", '"optimal"'),
         ({"participations": "binomal"}, "algorithm.participations", '"binomial"'),
         ({"budgets": (32.0, 16.0)}, "algorithm.budgets", "a range"),
         ({"budgets": (1.0, 2.0, 3.0)}, "algorithm.budgets", "or 5 numbers"),
         ({"budgets": (0.0, 1.0)}, "algorithm.budgets", "positive"),
         ({"budgets": (1e308, 1e308)}, "algorithm.budgets", "at most"),
-        ({"delta": 0.0}, "algorithm.delta", "probability"),
+        ({"delta": 0.0}, "algorithm.delta", "between 0 and 1"),
         ({"delta": 1e-20}, "algorithm.delta", "batches are sampled"),
         ({"pretrain": 0}, "algorithm.pretrain", "P2 needs gradient norms"),
         ({"pretrain": 9}, "algorithm.pretrain", "to 4 rounds"),
-        ({"norm_share": 1.0}, "algorithm.norm_share", "a small share"),
+        ({"relation": "replace"}, "algorithm.relation", "replace-one"),
+        ({"clip": 0.0}, "algorithm.clip", "positive"),
+        ({"step": -1.0}, "algorithm.step", "at least 0"),
+        ({"norm_share": 1.0}, "algorithm.norm_share", "between 0 and 1"),
+        ({"norm_share": 0.5, "pretrain": 2}, "algorithm.norm_share", "a small share"),
     ],
 )
 def test_bad_input(change, key, sentence):
@@ -417,3 +421,11 @@ def test_budgets_from_the_privacy_table():
     assert max(paid) <= 3.0 and len(paid) == 15
     with pytest.raises(BadInput, match="follows from everyone's epsilon"):
         Federation(SMALL, own, privacy=Privacy(epsilon=1.0, noise=1.0), rounds=6).instance()
+
+
+def test_who_spent_nearly_all_in_pre_training_falls_silent():
+    """Nothing is left that any noise would protect: no error, no release, nobody above its budget."""
+    own = PldpFl(budgets=(1.0, 8.0), pretrain=45, batch=20, draws=2, step=0.05, local_steps=2)
+    result = Federation(SMALL, own, rounds=50, every=50).run()
+    for node in result.ledgers[0]["nodes"]:
+        assert node["spent"]["epsilon"] <= node["budget"]["epsilon"]

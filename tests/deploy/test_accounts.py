@@ -7,9 +7,15 @@ import pytest
 from harness import Village, assert_same, simulated
 from test_replay import TABLE
 
+from archipel import Federation
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.store import FILES, Halted
 from archipel.privacy.journal import Damaged
+from archipel.privacy.policy import Privacy
+from archipel.privacy.releases import Laplace
+from archipel.problems.networked import Regression
+from archipel.topology import Peers
 
 
 def played(name, folder):
@@ -105,3 +111,16 @@ def test_one_of_many_who_lies_about_what_it_has_got_does_not_halt_a_server(tmp_p
     village.run(60, lambda name: village.nodes[name].check_patience())
     village.close()
     assert_same(village, simulated(TABLE["pao-fed-c2"]))
+
+
+def test_a_laplace_release_is_journalled_as_one(tmp_path):
+    """A device's ledger says what its simulation's does: the epsilon of Laplace releases, not of their zCDP."""
+    private = Privacy(mechanism="laplace", epsilon=2.0, clip=1.0)
+    problem = Regression(clients=3)
+    federation = Federation(problem, ZcdpNfl(step=0.1, decay=0.0), Peers(shape="complete"), privacy=private, rounds=4)
+    village = Village(federation, tmp_path)
+    village.run()
+    for node, told in zip(village.nodes.values(), federation.with_(engine="plain").run().ledgers[0]["nodes"]):
+        history = node.account.ledger.history()
+        assert {type(release) for release, _ in history.counts} == {Laplace}
+        assert history.epsilon(1e-5).epsilon == pytest.approx(told["spent"]["epsilon"], rel=1e-9)

@@ -8,10 +8,12 @@ same release again, the charge that is already in the file counts for it.
 from pathlib import Path
 from typing import Any
 
+from archipel.privacy.account import release_of
 from archipel.privacy.accountant import account_of as spending
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Terms
-from archipel.privacy.releases import Zcdp
+from archipel.privacy.noise import LAPLACE
+from archipel.privacy.releases import Release, Zcdp
 
 SECRET = "noise and batches are drawn in secret, not from the description's seed"
 
@@ -50,8 +52,9 @@ class SpendingAccount(Account):
 
     private = True
 
-    def __init__(self, path: Path, name: str, terms: Terms, me: Any):
-        self.path, self.ledger = path, open_ledger(path, name, terms)
+    def __init__(self, path: Path, name: str, accountant: Any, secret: bool, me: Any):
+        self.path, self.ledger = path, open_ledger(path, name, stated(accountant.terms, secret))
+        self.law, self.per_sample = accountant.policy.law, accountant.per_sample
         self.before: list[Charge] = []  # charged before the crash, for words that never left
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
@@ -63,12 +66,17 @@ class SpendingAccount(Account):
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
-        charge = Charge(n, Zcdp(cost), 1)
+        charge = Charge(n, self.release_of(cost), 1)
         if self.before and self.before[0] == charge:
             self.before.pop(0)
             return
         self.before = []  # another release than before the crash: what was charged stays charged
         self.ledger.charge(*charge)
+
+    def release_of(self, cost: float) -> Release:
+        """What costs this. Where every sample pays for itself, what a dearer one costs more is no release by itself."""
+        more = self.law == LAPLACE and self.per_sample and self.ledger.rho() > 0
+        return Zcdp(cost) if more else release_of(self.law, cost)
 
     def count(self) -> int:
         return len(self.ledger.charges) - len(self.before)
@@ -148,5 +156,5 @@ def account_of(part: Any, folder: Path | None, secret: bool) -> Account:
     if ledgers and mine:
         return LedgerAccount(path, part.member.name, ledgers, part.member.number, secret)
     if part.plan.accountant is not None and mine and hasattr(spending(part.me), "spent"):
-        return SpendingAccount(path, part.member.name, stated(part.plan.accountant.terms, secret), part.me)
+        return SpendingAccount(path, part.member.name, part.plan.accountant, secret, part.me)
     return Account()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from archipel.describe import Checked, Key
 from archipel.errors import BadInput
 from archipel.parts.compose import Parts, composed
 from archipel.parts.protect.openly import Openly
@@ -10,23 +11,24 @@ from archipel.parts.protect.sample import AtSample
 from archipel.turns import Plan, Setup
 
 
-def part(family: str) -> Any:
+def part(family: str, meaning: str) -> Any:
     """A key for a part of a family: a table with a `kind` of its own."""
-    return field(default=None, kw_only=True, metadata={"family": family})
+    return field(default=None, kw_only=True, metadata={"family": family, "key": Key(meaning)})
 
 
 @dataclass(frozen=True)
-class Composition:
+class Composition(Checked):
     """An algorithm of four parts. `own_parts` says which; `[algorithm.mix]` and the like replace them."""
 
+    section: ClassVar[str] = "algorithm"
     precision: ClassVar[str] = "float32"
     refuses: ClassVar[dict[str, str]] = {}  # topology -> why not
 
-    learn: Any = part("learn")
-    protect: Any = part("protect")
-    share: Any = part("share")
-    mix: Any = part("mix")
-    ask: Any = part("ask")
+    learn: Any = part("learn", "how nodes learn, in place of this kind's own way")
+    protect: Any = part("protect", "where noise enters, in place of this kind's own place")
+    share: Any = part("share", "what crosses a link, in place of this kind's own words")
+    mix: Any = part("mix", "what is made of what was heard, in place of this kind's own way")
+    ask: Any = part("ask", "whom a server asks, in place of this kind's own way")
 
     def own_parts(self, setup: Setup) -> Parts:
         """The parts that make this kind."""

@@ -10,6 +10,7 @@
 | `journal` | `open_ledger`: the same, on disk, through crashes |
 | `account` | `scale_of`: paid for, inside node functions; what `accountant` reads as a ledger |
 | `noise` | schedules, and `disturb`: keyed in a simulation, secure on a device |
+| `correlated` | noise that cancels in sums over rounds: matrix factorisations |
 | `bounding` | clipping and projections, and each loss's gradient bound under them |
 | `audit` | a lower bound on epsilon from releases alone |
 

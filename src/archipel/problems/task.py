@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
+MOST_FEATURES = 10_000_000  # of a linear model
+
 
 class Oracle(NamedTuple):
     """What meters of regret know, and no node may learn from."""

@@ -11,11 +11,11 @@ Among several servers each draws K of its own clients, whose p_i sum to one ther
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.draws import CHOICE, key_of, uniform
 from archipel.errors import BadInput, did_you_mean
 from archipel.node import add_scaled, kernel
@@ -208,9 +208,10 @@ def norms_of(squares: Any, heard: Any, unknown: float) -> Any:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawn(Checked):
     """The server draws `draws` times a round, with replacement: uniform, by weight, or optimal (problem P2)."""
 
+    section: ClassVar[str] = "algorithm.ask"
     sampling: str = key("uniform", "the chances of clients", choices=tuple(SAMPLINGS))
     draws: int = key(3, "how often the server draws in a round", at_least=1, symbol="K")
     pretrain: int = key(1, "rounds at first in which everyone is asked", at_least=0)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import shuffled_batches
 from archipel.node import add_exactly, add_scaled
@@ -83,11 +83,11 @@ def gradient_norm(me: Any, data: Any, settings: Any, moment: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Epochs:
+class Epochs(Checked):
     """`epochs` passes over a client's samples in batches, or at most `local_steps` steps (McMahan et al., 2017)."""
 
+    section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "deep"
-
     step: float = key(0.1, "the learning rate", above=0, symbol="eta")
     batch: int = key(32, "samples in a step", at_least=1, symbol="B")
     epochs: int = key(1, "passes over a client's samples in a round", at_least=1, symbol="E")
@@ -137,15 +137,15 @@ def stepping(pay: Any, gradient: Any, over_mass: bool) -> Any:
 
 
 @dataclass(frozen=True)
-class GradientStep:
+class GradientStep(Checked):
     """One step a round, on one batch; `radius` confines models to a ball, 0 does not.
 
     `over_mass` divides the step by the mass of push-sum before the model is confined (dissertation, chapter 5), so it
     comes with that mix only.
     """
 
+    section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "deep"
-
     step: float = key(0.1, "the step of the first round", above=0, symbol="eta")
     batch: int = key(128, "samples in a step", at_least=1)
     fall: float = key(0.0, "the step of round t is step / t^fall", at_least=0)
@@ -189,14 +189,14 @@ def stepping_often(pay: Any, gradient: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class DpSgd:
+class DpSgd(Checked):
     """`local_steps` steps a round, each on a batch of its own that is drawn in secret if it is protected.
 
     Abadi et al., CCS 2016: each example's gradient is clipped, and noise added to their sum.
     """
 
+    section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "deep"
-
     step: float = key(0.1, "the learning rate", above=0, symbol="eta")
     batch: int = key(512, "samples in a step, on average", at_least=1)
     local_steps: int = key(5, "steps in a round", at_least=1, symbol="E")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.node import add_scaled, fast, kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
@@ -92,14 +92,14 @@ def sums(place: Place) -> Sums:
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Checked):
     """At a server the mean of what clients say; among peers a step towards their neighbours, by Metropolis weights.
 
     `by_samples` weighs clients by their samples, as FedAvg does. Among peers links have weights of their own.
     """
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
-
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
     by_samples: bool = key(False, "a server weighs clients by their samples")
 

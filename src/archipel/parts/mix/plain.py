@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.node import add_scaled, kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean, hearing, sums
@@ -19,11 +19,11 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Checked):
     """(5.13): no division by a mass, so rows do not sum to one where senders' weights do. For peers, to compare."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
-
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:

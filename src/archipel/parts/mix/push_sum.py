@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece
@@ -95,9 +95,10 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class PushSum:
+class PushSum(Checked):
     """The exact mean over links that go one way: words carry a share of their sender's mass."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
 
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)

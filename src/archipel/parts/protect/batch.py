@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace, poisson_batch
 from archipel.parts import ProtectPiece
@@ -70,14 +70,14 @@ GRADIENTS = {"gaussian": gaussian, "laplace": laplace, "published": published}
 
 
 @dataclass(frozen=True)
-class AtBatch:
+class AtBatch(Checked):
     """Each example's gradient is clipped to `clip`, and noise is added to their sum over a secret batch.
 
     `epsilon` and `delta` are for one record and the whole run. It comes with the learn part `gradient-step`.
     """
 
+    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
-
     noise: str = key("gaussian", "its law, or as published", choices=tuple(GRADIENTS))
     epsilon: float = key(1.0, "what a record may pay over the run", above=0)
     delta: float = key(1e-5, "the chance that it pays more", above=0, below=1)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace
 from archipel.node import fill, kernel
@@ -77,15 +77,15 @@ def noise_long_sum(inbox: Any, me: Any, settings: Any, moment: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class AtMix:
+class AtMix(Checked):
     """A client's change is clipped to `privacy.clip`, and the server noises their sum: for `unit` = "client".
 
     With a Gaussian mechanism and a target epsilon, secret asking is counted by loss distributions; else in zCDP, which
     it does not make cheaper.
     """
 
+    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "mix"
-
     asked: float = key(1.0, "chance that the server asks a client, in secret", above=0, at_most=1)
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
