@@ -66,6 +66,7 @@ class LearnPiece(NamedTuple):
     plain_only: bool = False  # no compiler takes it: it calls a learner, a network's say
     weighs: bool = False  # divides its own steps by the mass of push-sum
     norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples
+    read_by: str = ""  # what it leaves in its state for a share or mix part, without which nothing would be learned
 
 
 class ProtectPiece(NamedTuple):
@@ -106,6 +107,7 @@ class SharePiece(NamedTuple):
     before: bool = False
     uniform: bool = False  # `fold` adds the same to every count, however many there are
     server_state: Any = None  # of who tells, where that needs any
+    needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
 
 
 class MixPiece(NamedTuple):
@@ -121,6 +123,11 @@ class MixPiece(NamedTuple):
     write: Callable[..., Any] | None = None  # in place of the share part's: a word with more in it
     word: Any = None  # and that word
     settle: Callable[..., Any] | None = None  # (me): how what was learned enters the model
+    tell: Callable[..., Any] | None = None  # in place of the share part's, at a server that keeps more than a model
+    take: Callable[..., Any] | None = None
+    told: Any = None
+    more: float = 0  # parameters that are in a word, and in what is told, beside the share part's
+    needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
 
 
 class Place(NamedTuple):

@@ -28,6 +28,7 @@ from archipel.parts import (
     SharePiece,
     empty,
 )
+from archipel.parts.forging import forge_of
 from archipel.parts.mix.mean import Mean
 from archipel.parts.share.whole import Whole
 from archipel.privacy.noise import secret_uniform
@@ -208,7 +209,10 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     mix = mixing.make(setup, share, place)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
+    if asks is not None and (mix.write is not None or mix.tell is not None):
+        raise BadInput("algorithm.ask.kind", "drawn", "none: this mix has words of its own, which carry no share")
     pieces = Pieces(learn, protect, share, mix if asks is None else asks.mixed(mix))
+    check_pairs(pieces, parts)
     return plan_of_servers(setup, pieces, parts, asks) if graph.servers else plan_of_peers(setup, pieces, parts)
 
 
@@ -221,6 +225,20 @@ def refuse_noised(parts: Parts, share: SharePiece) -> None:
     if not isinstance(parts.mix, Mean) or parts.mix.by_samples or parts.mix.limit > 0:
         right = '"mean" with limit = 0 and without by_samples: a client must be in a sum once, and count as all others'
         raise BadInput("algorithm.mix", "this one", right)
+
+
+def check_pairs(pieces: Pieces, parts: Parts) -> None:
+    """Parts that only come in pairs: what one reads, the other keeps."""
+    for name, needs in (("share", pieces.share.needs), ("mix", pieces.mix.needs)):
+        for field in set(needs) - set(pieces.learn.state._fields):
+            reader = type(getattr(parts, name)).__name__
+            raise BadInput(
+                "algorithm.learn.kind", type(parts.learn).__name__, f"one that keeps the {field} {reader} reads"
+            )
+    read_by = pieces.learn.read_by
+    if read_by and read_by not in pieces.share.needs + pieces.mix.needs:
+        wrong = f"{type(parts.share).__name__} and {type(parts.mix).__name__}"
+        raise BadInput("algorithm.mix.kind", wrong, f"parts that read the {read_by} {type(parts.learn).__name__} keeps")
 
 
 def is_mutual(graph: Any) -> bool:
@@ -243,16 +261,16 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
     write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
     settle = as_learned if learn.weighs or mix.settle is None else mix.settle
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox)
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
-        {"peer": table}, (turn,), settings, {0: share.parameters}, mix.late, accountant=protect.accountant,
+        {"peer": table}, (turn,), settings, {0: share.parameters + mix.more}, mix.late, accountant=protect.accountant,
         weigh=weigh, plain_only=learn.plain_only,
     )  # fmt: skip
 
@@ -260,15 +278,17 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
 def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Plan:
     learn, protect, share, mix = pieces
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     begin = remember if keeps else forget
-    act = acting(learn.learn, protect.word, share.write, begin, as_learned)
-    take = (taking_openly if protect.rebase else taking)(share.take)
+    write = mix.write or share.write
+    act = acting(learn.learn, protect.word, write, begin, as_learned)
+    take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
+    told = telling(mix.tell or share.tell)
     turns: tuple[Any, ...] = (
-        Tell("server", "client", telling(share.tell) if asks is None else asks.tell, take, share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, share.word, mix.inbox),
+        Tell("server", "client", told if asks is None else asks.tell, take, mix.told or share.told),
+        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge_of(setup, write)),
     )
-    parameters = {0: share.told_parameters, 1: share.parameters}
+    parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
     if graph.servers > 1:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)

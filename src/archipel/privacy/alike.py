@@ -41,7 +41,7 @@ class AlikeAccountant(NamedTuple):
         held = tuple(Assumption(what, ASSUMED) for what in further)
         return self._replace(terms=Terms(self.terms.unit, self.terms.relation, (*self.terms.assumptions, *held)))
 
-    def release(self, number: int, cost: float) -> Release:
+    def release(self, number: int, cost: float, paid: float) -> Release:
         """What a node writes down when it pays."""
         return self.releases[number]
 

@@ -55,7 +55,7 @@ def start_of(setup: Setup) -> Any:
 
 def no_sensitivity(setup: Setup) -> float:
     right = "one that protects what is said, at the word or at the mix: these steps use a sample many times"
-    raise BadInput("algorithm.protect.kind", "sample", right)
+    raise BadInput("algorithm.protect.kind", "at-sample", right)
 
 
 # --- epochs ---------------------------------------------------------------------------------------------------------

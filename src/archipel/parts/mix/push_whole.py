@@ -17,6 +17,7 @@ LIGHT, LOST = 0.5, 1e-30  # as in `push_sum`
 
 class Mass(NamedTuple):
     mass: Any  # (1,): w_u, at first 1
+    model: Any  # (size,): the model, while something is written in its place
 
 
 class Pushed(NamedTuple):
@@ -50,10 +51,10 @@ def pushing(write: Any) -> Any:
     @kernel
     def push(said: Any, me: Any, settings: Any, moment: Any) -> None:
         """The word of the share part, of the model times its mass, and the mass."""
-        assign(me.before, me.model)
+        assign(me.mix.model, me.model)
         shrink(me.model, me.mix.mass[0])
         write(said.word, me, settings, moment)
-        assign(me.model, me.before)
+        assign(me.model, me.mix.model)
         said.mass[0] = me.mix.mass[0]
 
     return push
@@ -86,8 +87,9 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 def piece(share: SharePiece, place: Place, limit: int) -> MixPiece:
     """The mix of a share part whose words count alike for every parameter."""
     one = np.zeros(1)
+    state = Mass(np.ones((place.receivers, 1)), np.zeros((place.receivers, place.size), place.dtype))
     inbox = Heard(np.zeros(place.size, place.dtype), one, np.zeros(1, place.dtype))
     return MixPiece(
-        hearing(share.fold), finish, inbox, Mass(np.ones((place.receivers, 1))), NONE, limit, before=True,
+        hearing(share.fold), finish, inbox, state, NONE, limit, before=True,
         write=pushing(share.write), word=Pushed(share.word, one), settle=settle,
     )  # fmt: skip

@@ -112,7 +112,7 @@ class AtBatch(Checked):
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         if not isinstance(learn, GradientStep):
             raise BadInput(
-                "algorithm.protect.kind", "batch", "another, or the learn part gradient-step: it pays for one"
+                "algorithm.protect.kind", "at-batch", "another, or the learn part gradient-step: it pays for one"
             )
         check_delta(self.delta, "algorithm.delta")
         scales, releases = self.scales(setup, learn.batch)

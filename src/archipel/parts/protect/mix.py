@@ -91,7 +91,7 @@ class AtMix(Checked):
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, graph = setup.privacy, setup.graph
         if not graph.servers:
-            raise BadInput("algorithm.protect.kind", "mix", "another: among peers nobody is trusted with a sum")
+            raise BadInput("algorithm.protect.kind", "at-mix", "another: among peers nobody is trusted with a sum")
         if policy.unit != "client":
             raise BadInput("privacy.unit", policy.unit, '"client": whoever is asked is clipped as a whole')
         if policy.protects and not policy.clip < np.inf:
