@@ -23,7 +23,7 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.problems import files
 from archipel.problems.datasets import images
 from archipel.problems.datasets.npz import arrays_in
-from archipel.problems.models.networks import Network, Units, build, torch_or_sentence
+from archipel.problems.models.networks import Network, Units, build, one_thread, torch_or_sentence
 from archipel.problems.splits import partition
 from archipel.problems.splits.shards import Shards, gather, hold_out, one
 from archipel.problems.stored import Empty
@@ -267,8 +267,9 @@ def check_answers(network: Network, x: Any, count: int, name: str) -> None:
 
 def judged(network: Network, model: Any, x: Any, y: Any) -> dict[str, float]:
     """Accuracy and mean loss; the mean squared error where targets are numbers."""
-    answers = network.answers(model, x)
-    loss = float(network.loss(answers, y))
+    with one_thread():
+        answers = network.answers(model, x)
+        loss = float(network.loss(answers, y))
     if network.loss is squared:
         return {"mse": loss}
     return {"accuracy": float((answers.argmax(1) == y).double().mean()), "loss": loss}
