@@ -68,9 +68,9 @@ ALGORITHMS = Names(
         "fedadam": "archipel.algorithms.fedavg:FedAdam",
         "fedbuff": "archipel.algorithms.fedavg:FedBuff",
         "gossip": "archipel.algorithms.gossip:Gossip",
-        "fedavg-deep": "archipel.algorithms.fedavg_deep:FedAvgDeep",
-        "mirror-deep": "archipel.algorithms.mirror_deep:MirrorDeep",
-        "dp-fedavg-deep": "archipel.algorithms.fedavg_deep:DpFedAvgDeep",
+        "fedavg-deep": "archipel.algorithms.deep:FedAvgDeep",
+        "mirror-deep": "archipel.algorithms.deep:MirrorDeep",
+        "dp-fedavg-deep": "archipel.algorithms.deep:DpFedAvgDeep",
     }
 )
 
@@ -96,6 +96,12 @@ LEARNS = Names(
     {
         "online-step": "archipel.parts.learn.online:OnlineStep",
         "gradient": "archipel.parts.learn.gradient:Gradient",
+        "epochs": "archipel.parts.learn.epochs:Epochs",
+        "controlled-epochs": "archipel.parts.learn.scaffold:ControlledEpochs",
+        "replay": "archipel.parts.learn.replay:Replay",
+        "deep-epochs": "archipel.parts.learn.deep:Epochs",
+        "gradient-step": "archipel.parts.learn.deep:GradientStep",
+        "dp-sgd": "archipel.parts.learn.deep:DpSgd",
     }
 )
 
@@ -104,6 +110,9 @@ PROTECTS = Names(
         "openly": "archipel.parts.protect.openly:Openly",
         "at-sample": "archipel.parts.protect.sample:AtSample",
         "at-word": "archipel.parts.protect.word:AtWord",
+        "at-mix": "archipel.parts.protect.mix:AtMix",
+        "at-batch": "archipel.parts.protect.batch:AtBatch",
+        "personal": "archipel.parts.protect.personal:Personal",
     }
 )
 
@@ -112,15 +121,24 @@ SHARES = Names(
         "whole": "archipel.parts.share.whole:Whole",
         "portions": "archipel.parts.share.portions:Portions",
         "signs": "archipel.parts.share.signs:Signs",
+        "top-k": "archipel.parts.share.top_k:TopK",
+        "quantised": "archipel.parts.share.quantised:Quantised",
     }
 )
 
 MIXES = Names(
     {
         "mean": "archipel.parts.mix.mean:Mean",
+        "by-samples": "archipel.parts.mix.by_samples:BySamples",
         "by-age": "archipel.parts.mix.by_age:ByAge",
+        "momentum": "archipel.parts.mix.optimiser:Momentum",
+        "adam": "archipel.parts.mix.optimiser:Adam",
+        "buffered": "archipel.parts.mix.buffered:Buffered",
+        "clusters": "archipel.parts.mix.clusters:Clusters",
+        "controls": "archipel.parts.mix.controls:Controls",
         "push-sum": "archipel.parts.mix.push_sum:PushSum",
         "vote": "archipel.parts.mix.vote:Vote",
+        "plain": "archipel.parts.mix.plain:Plain",
         "median": "archipel.parts.mix.robust:Median",
         "trimmed-mean": "archipel.parts.mix.robust:TrimmedMean",
         "krum": "archipel.parts.mix.robust:Krum",
@@ -130,7 +148,9 @@ MIXES = Names(
     }
 )
 
-FAMILIES = {"learn": LEARNS, "protect": PROTECTS, "share": SHARES, "mix": MIXES}
+ASKS = Names({"drawn": "archipel.parts.ask.drawn:Drawn"})
+
+FAMILIES = {"learn": LEARNS, "protect": PROTECTS, "share": SHARES, "mix": MIXES, "ask": ASKS}
 USERS: dict[type, str] = {}  # classes of users' files, and how descriptions name them
 
 

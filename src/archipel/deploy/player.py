@@ -346,6 +346,7 @@ class Player:
         if self.present:
             inbox = self.heard(i, turn, said, known)
             turn.merge(self.me, inbox, self.plan.settings, self.moment(degree=degree, kept=self.kept[i]))
+            self.account.paid(self.round, self.me)  # of a sum that was noised
         else:
             self.mailbox.put_back(i, said, self.round + self.plan.late + 1)
         self.offered = -1, -1
