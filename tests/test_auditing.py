@@ -8,9 +8,8 @@ import pytest
 from archipel import Delay, Environment, Federation, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.noised import clipped
 from archipel.algorithms.online_fed import OnlineFedSgd
-from archipel.algorithms.p_admm import PAdmm
 from archipel.algorithms.pao_fed import PsoFed
-from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
+from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.auditing import examine, judged, tiled, twin_of, watched
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot
@@ -19,7 +18,7 @@ from archipel.privacy.noise import disturb
 from archipel.privacy.policy import Privacy, Range
 from archipel.problems.networked import Regression
 from archipel.simulate.plain import PlainEngine
-from archipel.topology import Peers, Servers
+from archipel.topology import Peers, Servers, Star
 
 STREAM = Synthetic(clients=5, features=8, test=10)
 FEW = {"releases": 2000, "rounds": 1, "engine": "plain"}
@@ -255,3 +254,16 @@ def test_what_cannot_be_audited_is_refused():
         ):
             object.__setattr__(described, name, part)
         examine(described)
+
+
+def test_pgfl_on_a_star_is_audited():
+    """Servers find each copy's clients in their places: no index leaves its array."""
+    from archipel.algorithms.pgfl import Pgfl
+    from archipel.privacy.bounding import Bounds
+    from archipel.problems.clustered import Related
+
+    problem = Related(clients=6, tasks=2, size=5, samples=(20, 20), test=5)
+    privacy = Privacy(epsilon=1.0, bounds=Bounds(1.0, 1.0, 1.0))
+    described = Federation(problem, Pgfl(), Star(clusters=2), privacy=privacy, rounds=5)
+    for verdict in examine(described, releases=400, rounds=2, engine="plain"):
+        assert verdict.guarantee == "enforced" and not verdict.refuted

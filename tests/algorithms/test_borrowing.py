@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from archipel import Federation, Linear
-from archipel.algorithms.borrowing import borrow, taus_of
 from archipel.algorithms.fedavg import FedAvg, shuffle
 from archipel.draws import key_of
 from archipel.errors import BadInput
+from archipel.parts.mix.borrow import borrow, taus_of
 from archipel.problems.clustered import Related, segments
 from archipel.testing import check_algorithm
 from archipel.topology import Star

@@ -218,5 +218,5 @@ def test_a_ledger_is_charged_once_for_what_left_and_survives(tmp_path, engines):
         journal = FileJournal(tmp_path / name / "ledger.journal")
         charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]
         journal.close()
-        assert len(charges) == paid.releases[k, 0] > 0
-        assert sum(charges) == pytest.approx(paid.spent[k, 0], rel=1e-12)
+        assert len(charges) == paid.protect.releases[k, 0] > 0
+        assert sum(charges) == pytest.approx(paid.protect.spent[k, 0], rel=1e-12)

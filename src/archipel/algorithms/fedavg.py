@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.borrowing import borrow, taus_of
 from archipel.draws import BATCH, SELECTED, integer, uniform
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, dot, kernel
+from archipel.parts.mix.borrow import borrow, taus_of
 from archipel.problems.losses.supervised import slope
 from archipel.turns import Plan, Setup, Tell, Turn
 
