@@ -73,9 +73,6 @@ def test_one_sample_never_moves_a_minimiser_further_than_is_paid_for(algorithm, 
         for _ in range(2):
             plan = algorithm.plan(setup)
             me = a_state(plan, k, np.random.default_rng(trial))
-            x, y = (
-                part[setup.task.source.starts[k] : setup.task.source.starts[k + 1]] for part in setup.task.source[:2]
-            )
             open_ = plan.settings._replace(protect=plan.settings.protect._replace(law=0))
             act(me, data_of(setup.task, k), row_of(plan.turns[0].word), open_, NOW)
             models.append(me.model.copy())
@@ -109,11 +106,8 @@ def test_one_sample_never_moves_what_tau_learns_from_further_than_is_paid_for():
             me = a_state(plan, k, np.random.default_rng(trial))
             me.mix.lenders[0] = 1
             me.mix.lent[:] = np.random.default_rng(1000 + trial).normal(size=3)
-            x, y = (
-                part[setup.task.source.starts[k] : setup.task.source.starts[k + 1]] for part in setup.task.source[:2]
-            )
             pulled(me, plan.settings, 0)
-            data = type(setup.task.source)(x, y, None)
+            data = data_of(setup.task, k)
             seen.append(compare(me, data, plan.settings, NOW, 0, 0.0, s, t, 0))
             reach = borrowing.reach_of_difference(me, plan.settings, NOW, abs(t - s), count - first)
             replaced(setup.task, k, place, rng)
