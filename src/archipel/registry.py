@@ -46,7 +46,7 @@ ALGORITHMS = Names(
         "zcdp-nfl": "archipel.algorithms.zcdp_nfl:ZcdpNfl",
         "dp-nfl": "archipel.algorithms.zcdp_nfl:DpNfl",
         "zcdp-grad-nfl": "archipel.algorithms.zcdp_nfl:ZcdpGradNfl",
-        "p-admm": "archipel.algorithms.p_admm:PAdmm",
+        "p-admm": "archipel.algorithms.zcdp_nfl:PAdmm",
         "pgfl": "archipel.algorithms.pgfl:Pgfl",
         "gfl": "archipel.algorithms.pgfl:Gfl",
         "clusterfl": "archipel.algorithms.pgfl:ClusterFl",

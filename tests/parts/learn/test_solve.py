@@ -1,25 +1,24 @@
 """Local solvers against CVXPY, and the optimum of (16)."""
 
-from typing import NamedTuple
-
 import cvxpy as cp
 import numpy as np
 import pytest
 
-from archipel.algorithms.local import (
+from archipel.errors import BadInput
+from archipel.node import row
+from archipel.parts.learn.solve import (
     Factors,
-    attract,
     bounded,
     curvature,
     curvature_loop,
     factors,
-    learn_within,
     logistic,
     ridge,
     solve_positive,
     solve_positive_loop,
+    solver_of,
+    solving_state,
 )
-from archipel.errors import BadInput
 from archipel.problems.losses.supervised import ABSOLUTE, LOGISTIC, SQUARED
 from archipel.problems.splits.shards import join
 from archipel.problems.stored import Shard, stored_task
@@ -56,7 +55,14 @@ def test_the_primal_step_is_cvxpys(loss, samples):
     dual, base, out = rng.normal(size=size), rng.normal(size=size), np.zeros(size)
     pull = dual + penalty * base
     if loss == SQUARED:
-        ridge(out, data.basis[0, 0], data.curve[0, 0], pull + data.moment[0, 0], penalty + shrinkage)
+        ridge(
+            out,
+            data.basis[0, 0],
+            data.curve[0, 0],
+            np.zeros(min(samples, size)),
+            pull + data.moment[0, 0],
+            penalty + shrinkage,
+        )
     else:
         logistic(out, data.basis[0, 0], data.rows[0, 0], y, pull, penalty + shrinkage)
     # (4) as it is printed: f_k(w) - <phi, w - w_s> + rho/2 ||w - w_s||^2, up to a constant
@@ -110,26 +116,19 @@ def test_other_losses_are_refused():
         factors(task_of(drawn([3], 2, SQUARED), ABSOLUTE))
 
 
-class Pupil(NamedTuple):
-    basis: object
-    curve: object
-    moment: object
-    rows: object
-
-
 @pytest.mark.parametrize("loss", [SQUARED, LOGISTIC])
 def test_a_model_in_a_ball_is_cvxpys(loss):
     """For privacy that rests on a bounded model: the minimiser in the ball, not the minimiser cut off."""
     rng = np.random.default_rng(3)
     (x, y), weight, radius = drawn([5], 3, loss)[0], 0.2, 0.6
     data, _ = factors(task_of([(x, y)], loss), features=1.5, target=0.8)
-    me = Pupil(*(table[0] for table in data))
+    me = row(solving_state(data, 0.0), 0)
     x, y = bounded(x, y, 1.5, 0.8 if loss == SQUARED else 1.0)
     assert np.linalg.norm(x, axis=1).max() <= 1.5 and np.abs(y).max() <= 1.0
     start, out = rng.normal(size=3), np.zeros(3)
     pull = start.copy()
-    attract(pull, me, loss, 0)
-    learn_within(out, me, Shard(x, y), pull, weight, loss, 0, radius)
+    pull += me.data.moment[0] if loss == SQUARED else 0.0
+    solver_of(loss, radius)(out, me, Shard(x, y), pull, weight, 0, radius)
     w = cp.Variable(3)
     answers = x @ w
     term = cp.sum_squares(y - answers) if loss == SQUARED else cp.sum(cp.logistic(-cp.multiply(y, answers)))

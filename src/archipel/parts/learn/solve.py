@@ -6,16 +6,27 @@ with a squared or a logistic loss. All of it happens in the space of the client'
 only V w meets the data. V is computed once per client, and has as many rows as the client has samples, or the model
 parameters, whichever is less. Ridge then takes two thin products whatever the weight; the logistic loss takes a few
 small Newton steps.
+
+For privacy the minimiser is taken in a ball, ||w|| <= R, of data whose rows and targets are bounded. Then replacing
+one of D samples moves it by at most 2 C / (D weight), with C the longest gradient of a sample in that ball. Proof: let
+w minimise F = G + h, and v minimise G, with h = (l_1 - l_2) / D. In a ball <F'(w), w - v> <= 0 <= <G'(v), w - v>, so
+
+    weight ||w - v||^2  <=  <F'(w) - F'(v), w - v>  <=  -<G'(v) + h'(v), w - v>  <=  ||h'(v)|| ||w - v||
+
+by strong convexity, and ||h'(v)|| <= 2 C / D. Whatever else is in the pull, duals and what neighbours said, is made of
+what was released, and is the same for both.
 """
 
 import math
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.bounded import ROOM
 from archipel.errors import BadInput
 from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec
+from archipel.parts.learn.bounded import ROOM
+from archipel.privacy.policy import Guard
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES, SQUARED, slope
 from archipel.problems.splits.shards import Shards
@@ -36,13 +47,16 @@ class Factors(NamedTuple):
     rows: Any  # (clients, segments, samples, rank): X V^T, for the logistic loss
 
 
-def factors(task: Task, features: float = math.inf, target: float = math.inf) -> tuple[Factors, int]:
+def factors(
+    task: Task, features: float = math.inf, target: float = math.inf, train: list[Shards] | None = None
+) -> tuple[Factors, int]:
     """Every client's data, factorised once, and the round in which the second segment begins.
 
-    Features longer than a bound are shortened, and targets beyond one cut off, for privacy that rests on it.
+    Features longer than a bound are shortened, and targets beyond one cut off, for privacy that rests on it. `train`
+    is what is learned from in each segment, if not all.
     """
     parts, change = segments(task)
-    return factorised(parts, task, features, target), change
+    return factorised(parts if train is None else train, task, features, target), change
 
 
 def factorised(parts: list[Shards], task: Task, features: float = math.inf, target: float = math.inf) -> Factors:
@@ -67,11 +81,11 @@ def factorised(parts: list[Shards], task: Task, features: float = math.inf, targ
 
 
 def bounded(x: Any, y: Any, features: float, target: float) -> tuple[Any, Any]:
-    """Rows of at most a length, targets of at most a size."""
+    """Rows of at most a length, targets of at most a size; what is no number counts as zero where there is a bound."""
     if features < math.inf:
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
-        x = x * np.minimum(1.0, features * ROOM / np.maximum(lengths, 1e-300))
-    return x, np.clip(y, -target, target)
+        x = np.where(np.isfinite(lengths), x * np.minimum(1.0, features * ROOM / np.maximum(lengths, 1e-300)), 0.0)
+    return x, np.clip(np.where(np.isnan(y), 0.0, y), -target, target) if target < math.inf else y
 
 
 def factorise(mine: Factors, x: Any, y: Any, loss: int) -> None:
@@ -90,9 +104,8 @@ def factorise(mine: Factors, x: Any, y: Any, loss: int) -> None:
 
 
 @kernel
-def ridge(out: Any, basis: Any, curve: Any, pull: Any, weight: Any) -> None:
-    """out = (V^T diag(curve) V + weight I)^-1 pull; `pull` has the moment in it."""
-    along = np.zeros(curve.shape[0])
+def ridge(out: Any, basis: Any, curve: Any, along: Any, pull: Any, weight: Any) -> None:
+    """out = (V^T diag(curve) V + weight I)^-1 pull; `pull` has the moment in it, `along` is scratch."""
     matvec(along, basis, pull)
     for i in range(curve.shape[0]):
         along[i] *= -curve[i] / (curve[i] + weight)
@@ -132,6 +145,7 @@ def solve_positive_loop(matrix: Any, vector: Any) -> None:
 
 def curvature(out: Any, rows: Any, bends: Any, weight: Any) -> None:
     """out = rows^T diag(bends) rows + weight I: a Hessian."""
+    rows = rows[: len(bends)]
     out[...] = (rows.T * bends) @ rows
     out[np.diag_indices(len(out))] += weight
 
@@ -155,8 +169,9 @@ def logistic_gradient(out: Any, bends: Any, at: Any, rows: Any, offset: Any, y: 
     for j in range(out.shape[0]):
         out[j] = weight * at[j]
     for i in range(samples):
-        down = slope(LOGISTIC, offset[i] + dot(rows[i], at), y[i])
-        wrong = -down * y[i]  # how far from sure
+        label = min(max(y[i], -1.0), 1.0)  # a class, whatever a file says
+        down = slope(LOGISTIC, offset[i] + dot(rows[i], at), label)
+        wrong = -down * label  # how far from sure
         bends[i] = wrong * (1.0 - wrong) / samples
         add_scaled(out, down / samples, rows[i])
     return math.sqrt(dot(out, out))
@@ -171,13 +186,14 @@ def logistic(out: Any, basis: Any, rows: Any, y: Any, pull: Any, weight: Any) ->
     offset, bends = np.zeros(samples), np.zeros(samples)
     at, trial = np.zeros(rank), np.zeros(rank)
     matvec(trial, basis, out)
-    matvec(offset, rows[:samples], trial)
+    for i in range(samples):
+        offset[i] = dot(rows[i], trial)
     gradient, step, hessian = np.zeros(rank), np.zeros(rank), np.zeros((rank, rank))
     norm = logistic_gradient(gradient, bends, at, rows, offset, y, weight)
     for _ in range(STEPS):
         if norm <= PRECISE:
             break
-        curvature(hessian, rows[:samples], bends, weight)
+        curvature(hessian, rows, bends, weight)
         assign(step, gradient)
         solve_positive(hessian, step)
         share, best = 1.0, norm
@@ -195,39 +211,83 @@ def logistic(out: Any, basis: Any, rows: Any, y: Any, pull: Any, weight: Any) ->
     add_matvec_transposed(out, 1.0, basis, at)
 
 
-@kernel
-def attract(pull: Any, me: Any, loss: Any, segment: Any) -> None:
-    """The part of the pull that comes from the data: that of a squared loss."""
-    if loss == SQUARED:
-        add_scaled(pull, 1.0, me.moment[segment])
+# --- the solver of a setup ----------------------------------------------------------------------------------
+
+
+class Solving(NamedTuple):
+    """What a node keeps that solves: its data, and scratch."""
+
+    data: Factors
+    shrinkage: Any  # (1,): what the regulariser adds to the weight
+    pull: Any  # (size,)
+    along: Any  # (rank,)
+
+
+def solving_state(data: Factors, shrinkage: Any) -> Solving:
+    """A table of them."""
+    clients, _, rank, size = data.basis.shape
+    column = np.broadcast_to(np.asarray(shrinkage, float), clients).reshape(-1, 1).copy()
+    return Solving(data, column, np.zeros((clients, size)), np.zeros((clients, rank)))
 
 
 @kernel
-def learn(out: Any, me: Any, data: Any, pull: Any, weight: Any, loss: Any, segment: Any) -> Any:
-    """The minimiser, for a state with `Factors` in it and a pull with the data's part in it; its norm, returned."""
-    if loss == SQUARED:
-        ridge(out, me.basis[segment], me.curve[segment], pull, weight)
-    else:
-        logistic(out, me.basis[segment], me.rows[segment], data.y, pull, weight)
-    return math.sqrt(dot(out, out))
+def minimise_squared(out: Any, mine: Any, data: Any, pull: Any, weight: Any, segment: Any) -> None:
+    ridge(out, mine.data.basis[segment], mine.data.curve[segment], mine.along, pull, weight)
 
 
 @kernel
-def learn_within(out: Any, me: Any, data: Any, pull: Any, weight: Any, loss: Any, segment: Any, radius: Any) -> None:
-    """The minimiser in the ball of a radius: that of more weight, just enough of it.
+def minimise_logistic(out: Any, mine: Any, data: Any, pull: Any, weight: Any, segment: Any) -> None:
+    logistic(out, mine.data.basis[segment], mine.data.rows[segment], data.y, pull, weight)
 
-    More weight is doubled until it is enough, then halved in on; one place that calls `learn` compiles fastest.
-    """
-    low, high, more = 0.0, -1.0, 0.0
-    for _ in range(2 * HALVINGS):
-        length = learn(out, me, data, pull, weight + more, loss, segment)
-        if length <= radius:
-            if more == 0.0 or more - low <= SHARP * more:
-                return
-            high = more
-        else:
-            low = more
-        more = max(2.0 * low, weight) if high < 0.0 else 0.5 * (low + high)
-    if length > radius:  # by the last bits
-        for j in range(out.shape[0]):
-            out[j] *= radius / length
+
+@cache
+def anywhere(minimise: Any) -> Any:
+    @kernel
+    def solve(out: Any, mine: Any, data: Any, pull: Any, weight: Any, segment: Any, radius: Any) -> None:
+        """The minimiser, for a pull with the data's part, the moment, in it; a logistic loss has none."""
+        minimise(out, mine, data, pull, weight, segment)
+
+    return solve
+
+
+@cache
+def within(minimise: Any) -> Any:
+    @kernel
+    def solve(out: Any, mine: Any, data: Any, pull: Any, weight: Any, segment: Any, radius: Any) -> None:
+        """The minimiser in the ball of a radius: that of more weight, just enough of it.
+
+        More weight is doubled until it is enough, then halved in on; one place that minimises compiles fastest.
+        """
+        low, high, more, length = 0.0, -1.0, 0.0, 0.0
+        for _ in range(2 * HALVINGS):
+            minimise(out, mine, data, pull, weight + more, segment)
+            length = math.sqrt(dot(out, out))
+            if length <= radius:
+                if more == 0.0 or more - low <= SHARP * more:
+                    return
+                high = more
+            else:
+                low = more
+            more = max(2.0 * low, weight) if high < 0.0 else 0.5 * (low + high)
+        if length > radius:  # by the last bits
+            for j in range(out.shape[0]):
+                out[j] *= radius / length
+
+    return solve
+
+
+def solver_of(loss: int, radius: float) -> Any:
+    """solve(out, mine, data, pull, weight, segment, radius) for a loss, in a ball if the radius is finite."""
+    minimise = minimise_squared if loss == SQUARED else minimise_logistic
+    return within(minimise) if radius < math.inf else anywhere(minimise)
+
+
+def guard_of(setup: Any) -> Guard:
+    """What is enforced on data and models. A minimiser's gradients cannot be clipped: bounds must imply their size."""
+    if setup.privacy is None:
+        return Guard()
+    guard = setup.privacy.guard()
+    if guard.clip < np.inf:
+        right = "none, but privacy.bounds on features, target and model (or enforce = false): the steps are minimisers"
+        raise BadInput("privacy.clip", guard.clip, right)
+    return guard

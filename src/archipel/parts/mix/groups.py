@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.draws import GRAPH, uniform
-from archipel.node import add_matvec_transposed, add_scaled, assign, dot, kernel, matvec
+from archipel.errors import BadInput
+from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec, rare
+from archipel.problems.losses.supervised import LOGISTIC
 
 POWER = 100  # steps of the power method
 BEYOND = 5.0  # fluctuations beyond the edge of noise that a direction must stand out
@@ -75,7 +77,7 @@ def stamp_of(settings: Any, round: Any) -> Any:
 # --- grouping -----------------------------------------------------------------------------------------------
 
 
-@kernel
+@rare
 def gathered(points: Any, labels: Any, group: Any, count: Any) -> Any:
     """The members of a group, their signatures less the group's mean."""
     members, centred = np.zeros(count, np.int64), np.zeros((count, points.shape[1]))
@@ -92,7 +94,7 @@ def gathered(points: Any, labels: Any, group: Any, count: Any) -> Any:
     return members, centred
 
 
-@kernel
+@rare
 def principal(along: Any, centred: Any) -> Any:
     """Projections on the principal direction, by the power method; the eigenvalue (of the sum of squares), returned."""
     size = centred.shape[1]
@@ -126,10 +128,26 @@ def stands_out(top: Any, whole: Any, count: Any, size: Any) -> Any:
     return (top * left / (whole - top) - edge) / scale
 
 
+def put_in_order(order: Any, values: Any) -> None:
+    """Where the least is, the next, and so on; of equals the first comes first."""
+    order[:] = np.argsort(values, kind="stable")
+
+
+@fast(put_in_order)
+def put_in_order_loop(order: Any, values: Any) -> None:
+    for i in range(values.shape[0]):
+        j = i
+        while j > 0 and values[order[j - 1]] > values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+
+
 @kernel
 def heaps(along: Any, least: Any) -> Any:
     """The best cut of numbers in two heaps: where (in their order), and how far apart they are in their spread."""
-    order = np.argsort(along)
+    order = np.zeros(along.shape[0], np.int64)
+    put_in_order(order, along)
     count, total, squares = along.shape[0], 0.0, 0.0
     for i in range(count):
         total += along[i]
@@ -149,7 +167,7 @@ def heaps(along: Any, least: Any) -> Any:
     return order, cut, apart / math.sqrt(max(within, 1e-300) / count)
 
 
-@kernel
+@rare
 def split(points: Any, labels: Any, group: Any, fresh: Any) -> Any:
     """How clearly a group is two, 0 where it is not; its upper part becomes group `fresh`, unless that is negative."""
     count = 0
@@ -172,7 +190,7 @@ def split(points: Any, labels: Any, group: Any, fresh: Any) -> Any:
     return clear
 
 
-@kernel
+@rare
 def centres(points: Any, labels: Any, count: Any) -> Any:
     """The mean signature of each group."""
     means, sizes = np.zeros((count, points.shape[1])), np.zeros(count)
@@ -186,7 +204,7 @@ def centres(points: Any, labels: Any, count: Any) -> Any:
     return means, sizes
 
 
-@kernel
+@rare
 def spreads(points: Any, labels: Any, means: Any, sizes: Any) -> Any:
     """The variance of each group's signatures per direction; small groups lean on that of all."""
     count, size = means.shape[0], points.shape[1]
@@ -213,7 +231,7 @@ def square_distance(a: Any, b: Any) -> Any:
     return total
 
 
-@kernel
+@rare
 def refine(points: Any, labels: Any, count: Any) -> None:
     """Everyone to the group it is most likely of, a few times; a group never loses its last node.
 
@@ -263,7 +281,7 @@ def group(points: Any, labels: Any, most: Any) -> Any:
     return count
 
 
-@kernel
+@rare
 def rename(labels: Any, before: Any, count: Any, most: Any) -> None:
     """Give groups the numbers they had before, those that share most first; new groups get free numbers."""
     shared, names, taken = np.zeros((count, most)), np.full(count, -1), np.zeros(most)
@@ -288,7 +306,7 @@ def rename(labels: Any, before: Any, count: Any, most: Any) -> None:
         labels[k] = names[labels[k]] if labels[k] >= 0 else before[k]
 
 
-@kernel
+@rare
 def regroup(known: Any, stamps: Any, everyone: Any, stamp: Any, most: Any) -> Any:
     """Group all signatures of this look; `everyone` holds the old labels, then the new. Whether any changed."""
     labels = np.zeros(everyone.shape[0], np.int64)
@@ -301,3 +319,30 @@ def regroup(known: Any, stamps: Any, everyone: Any, stamp: Any, most: Any) -> An
         changed = changed or labels[k] != everyone[k]
         everyone[k] = labels[k]
     return changed
+
+
+# --- looks ------------------------------------------------------------------------------------------------------
+
+
+def diameter(links: Any, nodes: int) -> int:
+    """How many hops it takes from anyone to anyone who can be reached."""
+    near = np.eye(nodes, dtype=bool)
+    near[links.receivers, links.senders] = True
+    reach, hops = np.eye(nodes, dtype=bool), 0
+    while True:
+        further = (reach.astype(np.int64) @ near) > 0
+        if (further == reach).all():
+            return hops
+        reach, hops = further, hops + 1
+
+
+def check_look(look: int, hops: int) -> None:
+    """Refuse looks that would overlap."""
+    if look <= hops:
+        right = f"more rounds than signatures take from one end of the graph to the other, {hops}"
+        raise BadInput("algorithm.look", look, right)
+
+
+def curvature_of(given: float, loss: int) -> float:
+    """How much a loss bends on inputs of variance one, where the user does not say."""
+    return given or (0.25 if loss == LOGISTIC else 2.0)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.parts.mix.dual import degrees_of, whole_graph
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, SQUARED
 from archipel.topology.connectivity import DENSE, algebraic_connectivity
 
@@ -66,7 +67,7 @@ def fitted(setup: Any) -> Fit:
 
 def fitted_blindly(setup: Any) -> Fit:
     """The penalty and the step for a run with noise, from what is public: the loss, the graph and the rounds."""
-    degree = max(float(np.diff(setup.graph.links().starts).mean()), 1.0)
+    degree = max(float(degrees_of(setup.graph).mean()), 1.0)
     return Fit(HEIGHT[setup.task.loss] * setup.rounds / (ROUNDS * degree), *STEPS[setup.task.loss])
 
 
@@ -84,7 +85,7 @@ def fitted_subgradient(setup: Any) -> Fit:
 
 def slowness(graph: Any) -> float:
     """d lambda: the mean degree times the Laplacian's smallest positive eigenvalue."""
-    links = graph.links()
+    links = whole_graph(graph)
     degree = max(float(np.diff(links.starts).mean()), 1.0)
     connectivity = algebraic_connectivity(links) if graph.clients <= DENSE else 0.1 * degree  # of most random graphs
     return degree * max(connectivity, 1e-6)
