@@ -14,9 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.algorithms import asking
-from archipel.draws import SELECTED, uniform
+from archipel.draws import SELECTED
 from archipel.errors import BadInput
-from archipel.generators import add_gaussian, shuffled_batches
+from archipel.generators import add_gaussian, secret_coin, shuffled_batches
 from archipel.node import add_scaled
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.bounding import clip_l2
@@ -62,8 +62,8 @@ class Inbox(NamedTuple):
 
 
 def tell(me: Any, said: Any, settings: Settings, moment: Any) -> bool:
-    """The server's model to a client that it asks."""
-    if uniform(moment.key, SELECTED) >= settings.asked:
+    """The server's model to a client that it asks, in secret: that is what amplifies."""
+    if not secret_coin(settings.asked, moment.key, SELECTED):
         return False
     said.values[:] = me.model
     return True

@@ -150,10 +150,11 @@ def close(ledger: Ledger) -> None:
 def account_of(part: Any, folder: Path | None, secret: bool) -> Account:
     """The account of a node: kept in its folder, or of this process only where there is none."""
     ledgers = getattr(part.plan.settings, "ledgers", None)
-    mine = part.has_data and folder is not None
+    central = ledgers is not None and len(ledgers) == 1 and part.task.clients > 1  # the server's, for all
+    mine = part.has_data != central and folder is not None
     path = folder / "ledger.journal" if folder is not None else Path()
     if ledgers and mine:
-        return LedgerAccount(path, part.member.name, ledgers, part.member.number, secret)
+        return LedgerAccount(path, part.member.name, ledgers, 0 if central else part.member.number, secret)
     if part.plan.accountant is not None and mine and hasattr(part.me, "spent"):
         return SpendingAccount(path, part.member.name, part.plan.accountant, secret, part.me)
     return Account()
