@@ -15,7 +15,7 @@ from rich.text import Text
 
 from archipel.cli_deploy import register as register_deployment
 from archipel.cli_privacy import register
-from archipel.errors import BadInput, Diverged, Missing, did_you_mean
+from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +25,8 @@ app = typer.Typer(
 register(app)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
+
+LISTED = 50  # clients that a table on the screen has
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
@@ -77,6 +79,35 @@ def run(
         save_schedule(described, record)
     show({federation.stem: result})
     finish(out / "report.html", result.interrupted)
+
+
+@app.command()
+def check(federation: Description, rounds: Rounds = 0) -> None:
+    """Look at a description and its data without running anything: everything that is wrong or odd, at once.
+
+    Example: archipel check examples/flagship/pao-fed-c2.toml
+    """
+    from archipel.federation import Federation
+    from archipel.size import announcement, check_size
+
+    described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    check_size(described)
+    theory = described.check()
+    task = described.setup().task
+    if task.listed:
+        grid = Table(*task.listed[0])
+        for row in task.listed[:LISTED]:
+            grid.add_row(*(spoken(cell) if isinstance(cell, float) else str(cell) for cell in row.values()))
+        screen.print(grid)
+        if len(task.listed) > LISTED:
+            screen.print(f"... and {len(task.listed) - LISTED} clients more.")
+    for text in (*task.notes, announcement(described)):
+        if text:
+            screen.print(text, highlight=False, soft_wrap=True)
+    bounds = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in theory.items())
+    screen.print(f"{task.clients:,} clients, {task.size:,} parameters: nothing is in the way.", highlight=False)
+    if bounds:
+        screen.print(f"Theory: {bounds}.", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -266,7 +297,16 @@ def names_of(paths: list[Path]) -> dict[str, Path]:
 
 
 def played(described: Any, seeds: int, name: str) -> Any:
-    """Run a federation with a progress bar."""
+    """Run a federation with a progress bar; what is to be known before is said before."""
+    from archipel.registry import kind_of
+    from archipel.size import announcement, check_size
+
+    check_size(described)
+    long = announcement(described, seeds)
+    if long:
+        errors.print(long, highlight=False, soft_wrap=True)
+    for note in described.setup().task.notes if kind_of(described.problem) == "files" else ():
+        errors.print(note, highlight=False, soft_wrap=True)
     with progress_bar(name) as update:
         return described.run(seeds, update)
 

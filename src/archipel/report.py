@@ -20,6 +20,7 @@ from archipel import __version__
 from archipel.deployment import Deployment
 from archipel.describe import keys_of, quoted, toml
 from archipel.environment import Environment
+from archipel.errors import spoken
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, PROBLEMS
 from archipel.report_data import charts, clients, network, scores, words_of
@@ -43,11 +44,19 @@ ASKED |= {"asked": "rounds asked", "stopped": "silent, its budget spent"}
 
 
 def write_report(result: "Result", path: "Path") -> None:
+    """Write the page of one federation."""
+    path.write_text(report_page(result), encoding="utf-8")
+
+
+def report_page(result: "Result") -> str:
     """The page of one federation."""
     parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(result)]
     curves = charts({"": result})
     parts += drawn(curves)
     listed, graph = clients(result), network(result)
+    if result.notes:
+        said = "".join(f"<li>{html.escape(note)}</li>" for note in result.notes)
+        parts.append(section("What was seen in the data", f"<ul>{said}</ul>"))
     parts += [section("Clients", '<div id="clients"></div>')] if listed else []
     if graph:
         text = f'<p>{html.escape(graph["caption"])}</p><div id="network" class="network"></div>'
@@ -58,7 +67,7 @@ def write_report(result: "Result", path: "Path") -> None:
     parts.append(folded("Description", f"<pre>{description(result.description)}</pre>"))
     parts.append(folded("Theory and speed", beside({"value": numbers_of_theory(result)})))
     data = {"charts": curves, "clients": listed, "network": graph}
-    path.write_text(page(result.name or "A federation", parts, data), encoding="utf-8")
+    return page(result.name or "A federation", parts, data)
 
 
 def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
@@ -104,12 +113,17 @@ def sentence(result: "Result") -> str:
     return f"{who} by {algorithm} {how}, from {problem} data, for {table['rounds']:,} rounds{seeds}."
 
 
-def final(result: "Result", metric: str) -> tuple[str, str]:
-    """The last value of a metric, and how far seeds are from each other."""
+def final(result: "Result", metric: str, level: bool = False) -> tuple[str, str]:
+    """The last value of a metric, in dB if so wanted, and how far seeds are from each other."""
     last = max(row[1] for row in result.rows if row[2] == metric)
-    values = [row[3] for row in result.rows if row[2] == metric and row[1] == last]
+    values = np.array([row[3] for row in result.rows if row[2] == metric and row[1] == last])
+    if level:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shown, values = f"{10 * np.log10(values.mean()):.2f} dB", 10 * np.log10(values)
+    else:
+        shown = spoken(float(values.mean())) + (f" {result.unit}" if metric == "rmse" and result.unit else "")
     spread = f"± {np.std(values):.2g} over {len(values)} seeds" if len(values) > 1 else ""
-    return f"{np.mean(values):.4g}", spread
+    return shown, spread
 
 
 def cards(result: "Result") -> str:
@@ -117,9 +131,8 @@ def cards(result: "Result") -> str:
     found: list[tuple[str, str, str]] = []
     for metric in scores(result):
         value, spread = final(result, metric)
-        level = decibels(result.final(metric)) if in_decibels(metric) else ""
-        unit = f" {result.unit}" if metric == "rmse" and result.unit else ""
-        found.append((words_of(metric).title, value + unit, "; ".join(filter(None, (level, spread)))))
+        level = final(result, metric, level=True)[0] if in_decibels(metric) else ""
+        found.append((words_of(metric).title, value, "; ".join(filter(None, (level, spread)))))
     if result.ledgers and result.ledgers[0]:
         worst = result.ledgers[0]["worst"]["epsilon"]
         shown = f"ε ≤ {worst:.4g}" if worst is not None else "none"
@@ -141,9 +154,7 @@ def measured_numbers(result: "Result") -> dict[str, str]:
     """How good the models are, what was paid and what was sent."""
     lines: dict[str, str] = {}
     for metric in scores(result):
-        value, spread = final(result, metric)
-        shown = decibels(result.final(metric)) if in_decibels(metric) else f"{value} {spread}".strip()
-        lines[f"final {metric}"] = shown + (f" {result.unit}" if metric == "rmse" and result.unit else "")
+        lines[f"final {metric}"] = " ".join(final(result, metric, in_decibels(metric))).strip()
     if result.ledgers and result.ledgers[0]:
         lines["privacy"] = privacy_line(result.ledgers[0])
     lines["parameters sent"] = f"{result.total('parameters'):,.0f}"
@@ -163,10 +174,6 @@ def numbers_of_theory(result: "Result") -> dict[str, str]:
 def in_decibels(metric: str) -> bool:
     """Errors that papers give in dB."""
     return metric.split(".")[0] in ("mse", "msd", "deviation")
-
-
-def decibels(value: float) -> str:
-    return f"{10 * math.log10(value):.2f} dB" if value > 0 else "-inf dB"
 
 
 def size(count: float) -> str:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
 MOST_FEATURES = 10_000_000  # of a linear model
+MOST_COSINES = 100_000  # random Fourier features, which are drawn one by one
 
 
 class Oracle(NamedTuple):
@@ -36,3 +37,6 @@ class Task(NamedTuple):
     regulariser: tuple[float, float] = (0.0, 0.0)  # l1, l2 of the whole objective; of K clients each carries a K-th
     oracle: Oracle | None = None  # for regret, where it can be known
     assumed_public: tuple[str, ...] = ()  # what was taken from everyone's data without noise
+    notes: tuple[str, ...] = ()  # what a person would want to know of the data before a run
+    listed: Any = ()  # a row for each client: what it has
+    unit: str = ""  # of the target

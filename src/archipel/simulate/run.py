@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.errors import Diverged
+from archipel.errors import BadInput, Diverged
 from archipel.node import weight_of
 from archipel.privacy.accountant import MANY
 from archipel.results import Result, Row
@@ -27,6 +27,7 @@ class Recorder:
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
         self.graph: Any = None
+        self.task: Any = None
         self.ledger: Any = None
         self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid; of few clients only
         self.done = 0
@@ -36,7 +37,7 @@ class Recorder:
         """Play all rounds, measuring every so often, until done or told to stop."""
         federation = self.federation
         instance = federation.instance(self.seed)
-        self.graph = instance.graph
+        self.graph, self.task = instance.graph, instance.task
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
         engine.advance(0, 0)
@@ -101,6 +102,8 @@ def run(
     federation: Any, seeds: int = 1, progress: Progress | None = None, theory: dict[str, float] | None = None
 ) -> Result:
     """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges."""
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+        raise BadInput("seeds", seeds, "a whole number, at least 1")
     strict = theory is None
     extra_theory = getattr(federation.algorithm, "extra_theory", None) if theory is None else None
     theory = federation.check() if theory is None else theory
@@ -143,4 +146,7 @@ def run(
         interrupted,
         sum(recorder.seconds for recorder in begun),
         begun[0].graph if begun else None,
+        unit=begun[0].task.unit if begun else "",
+        notes=begun[0].task.notes if begun else (),
+        listed=list(begun[0].task.listed) if begun else [],
     )
