@@ -15,6 +15,7 @@ from rich.text import Text
 
 from archipel.cli_deploy import register as register_deployment
 from archipel.cli_privacy import register
+from archipel.cli_sweep import register as register_sweep
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 
 app = typer.Typer(
@@ -358,6 +359,7 @@ def save_schedule(described: Any, path: Path) -> None:
 
 
 register_deployment(app)
+register_sweep(app)
 
 
 def main() -> None:
