@@ -159,14 +159,16 @@ class Federation(Checked):
         checker = getattr(self.algorithm, "check", None)
         return checker(self.setup()) if checker else {}
 
-    def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
+    def run(
+        self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None, watch: Any = None
+    ) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
 
         `theory` is what an earlier check of the same problem said: figures run one problem a hundred times.
         """
         from archipel.simulate.run import run
 
-        return run(self, seeds, progress, theory)
+        return run(self, seeds, progress, theory, watch)
 
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""

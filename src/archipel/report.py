@@ -48,16 +48,21 @@ def write_report(result: "Result", path: "Path") -> None:
     path.write_text(report_page(result), encoding="utf-8")
 
 
-def report_page(result: "Result") -> str:
-    """The page of one federation."""
+def page_data(result: "Result") -> dict[str, Any]:
+    """What the page draws."""
+    return {"charts": charts({"": result}), "clients": clients(result), "network": network(result)}
+
+
+def report_page(result: "Result", live: bool = False) -> str:
+    """The page of one federation; a `live` one asks for what is new."""
+    data = page_data(result)
     parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(result)]
-    curves = charts({"": result})
-    parts += drawn(curves)
-    listed, graph = clients(result), network(result)
+    parts += drawn(data["charts"])
+    graph = data["network"]
     if result.notes:
         said = "".join(f"<li>{html.escape(note)}</li>" for note in result.notes)
         parts.append(section("What was seen in the data", f"<ul>{said}</ul>"))
-    parts += [section("Clients", '<div id="clients"></div>')] if listed else []
+    parts += [section("Clients", '<div id="clients"></div>')] if data["clients"] else []
     if graph:
         text = f'<p>{html.escape(graph["caption"])}</p><div id="network" class="network"></div>'
         parts.append(section("The network", text))
@@ -66,8 +71,7 @@ def report_page(result: "Result") -> str:
     parts += [section(title, body) for title, body in result.pictures()]
     parts.append(folded("Description", f"<pre>{description(result.description)}</pre>"))
     parts.append(folded("Theory and speed", beside({"value": numbers_of_theory(result)})))
-    data = {"charts": curves, "clients": listed, "network": graph}
-    return page(result.name or "A federation", parts, data)
+    return page(result.name or "A federation", parts, data | {"live": live})
 
 
 def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:

@@ -31,6 +31,7 @@ class Recorder:
         self.ledger: Any = None
         self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid; of few clients only
         self.done = 0
+        self.done_rows = 0  # of the measurements that are whole
         self.seconds = 0.0
 
     def play(self, stop: threading.Event, note: Callable[[int, str], None]) -> "Recorder":
@@ -80,6 +81,7 @@ class Recorder:
         for metric, value in sent.items():
             self.add(metric, value)
         self.add("updates", engine.updates)
+        self.done_rows = len(self.rows)
 
     def advice(self) -> str:
         """What to change, in the words of the algorithm."""
@@ -99,9 +101,16 @@ def finite(model: Any) -> bool:
 
 
 def run(
-    federation: Any, seeds: int = 1, progress: Progress | None = None, theory: dict[str, float] | None = None
+    federation: Any,
+    seeds: int = 1,
+    progress: Progress | None = None,
+    theory: dict[str, float] | None = None,
+    watch: Callable[[list[Recorder]], None] | None = None,
 ) -> Result:
-    """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges."""
+    """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges.
+
+    `watch` is given the recorders before they begin, to look into while they run.
+    """
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise BadInput("seeds", seeds, "a whole number, at least 1")
     strict = theory is None
@@ -117,6 +126,8 @@ def run(
                 progress(done[0], total, what)
 
     recorders = [Recorder(federation, federation.seed + i, seeds > 1, strict) for i in range(seeds)]
+    if watch:
+        watch(recorders)
     interrupted = False
     workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:
