@@ -352,7 +352,7 @@ def page(title: str, parts: Iterable[str], data: Mapping[str, Any]) -> str:
     safe = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)} - Archipel</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<style>{asset['uplot.min.css']}{asset['page.css']}</style></head>\n<body><main>"
         + "\n".join(parts)
         + f'</main>\n<script type="application/json" id="data">{safe}</script>'
