@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests src docs README.md
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-long lint types imports bench clean
+.PHONY: demo test test-long lint types imports docs bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/archipel compare examples/flagship/*.toml --out results/demo
@@ -25,6 +25,9 @@ types: $(VENV)/.dev
 
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.core
+	$(BIN)/archipel explain --markdown > docs/reference.md
 
 bench: $(VENV)/.core
 	$(BIN)/archipel bench

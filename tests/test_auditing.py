@@ -7,8 +7,7 @@ import pytest
 
 from archipel import Delay, Environment, Federation, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.online import OnlineFedSgd, PsoFed
-from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
+from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.auditing import examine, judged, tiled, twin_of, watched
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, leaves
@@ -16,9 +15,10 @@ from archipel.parts.protect.sample import bound
 from archipel.privacy.account import pay, release_cost
 from archipel.privacy.noise import disturb
 from archipel.privacy.policy import Privacy, Range
+from archipel.problems.measured import Files
 from archipel.problems.networked import Regression
 from archipel.simulate.plain import PlainEngine
-from archipel.topology import Peers, Servers
+from archipel.topology import Peers, Servers, Star
 
 STREAM = Synthetic(clients=5, features=8, test=10)
 FEW = {"releases": 2000, "rounds": 1, "engine": "plain"}
@@ -256,3 +256,26 @@ def test_what_cannot_be_audited_is_refused():
         ):
             object.__setattr__(described, name, part)
         examine(described)
+
+
+def test_an_audit_says_of_a_federation_what_its_ledger_says(tmp_path):
+    """Files that are standardised by everyone's data: assumed, though the twin's are not."""
+    for name in "abc":
+        np.savez(tmp_path / name, x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20.0))
+    files = Files(str(tmp_path))
+    federation = Federation(files, OnlineFed(), privacy=Privacy(epsilon=2.0, clip=1.0), rounds=10)
+    assert federation.instance().plan.accountant.terms.how == "assumed"
+    assert {verdict.guarantee for verdict in examine(federation, **FEW)} == {"assumed"}
+
+
+def test_pgfl_on_a_star_is_audited():
+    """Servers find each copy's clients in their places: no index leaves its array."""
+    from archipel.algorithms.pgfl import Pgfl
+    from archipel.privacy.bounding import Bounds
+    from archipel.problems.clustered import Related
+
+    problem = Related(clients=6, tasks=2, size=5, samples=(20, 20), test=5)
+    privacy = Privacy(epsilon=1.0, bounds=Bounds(1.0, 1.0, 1.0))
+    described = Federation(problem, Pgfl(), Star(clusters=2), privacy=privacy, rounds=5)
+    for verdict in examine(described, releases=400, rounds=2, engine="plain"):
+        assert verdict.guarantee == "enforced" and not verdict.refuted

@@ -1,15 +1,24 @@
 """Descriptions: what is wrong is said by name, with what would be right; nothing runs before."""
 
+import dataclasses
+import math
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from archipel import Federation
-from archipel.describe import moved, toml, write_toml
+from archipel import Federation, PaoFed, Synthetic
+from archipel.deployment import Deployment
+from archipel.describe import Checked, fill, key, keys_of, moved, toml, write_toml
+from archipel.environment import Environment
 from archipel.errors import BadInput
+from archipel.privacy.policy import Privacy
+from archipel.registry import PROBLEMS
+from archipel.topology import TOPOLOGIES
 
 GOOD = """
 rounds = 20
@@ -47,7 +56,7 @@ BAD = {
     "an unknown topology": ("rounds = 20", 'topology = {kind = "torus"}\nrounds = 20', "topology.kind"),
     "a topology that does not fit": (
         '[algorithm]\nkind = "pao-fed"\nportion = 2',
-        '[topology]\nkind = "peers"\n[algorithm]\nkind = "sign-sgd"',
+        '[topology]\nkind = "digraph"\n[algorithm]\nkind = "zcdp-nfl"',
         "topology.kind",
     ),
     "a section that is no table": ("rounds = 20", "topology = 3\nrounds = 20", "topology"),
@@ -126,3 +135,100 @@ def test_a_network_s_name_is_no_path():
     for name, saved in (("mlp", "mlp"), ("nets/mine.py:Net", "../nets/mine.py:Net")):
         text = f'[problem]\nkind = "deep"\nmodel = "{name}"\n'
         assert moved(text, Path("results")) == text.replace(name, saved)
+
+
+# --- keys ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Inner:
+    share: float = key(0.5, "a part of it", at_least=0, at_most=1, noun="a share")
+
+
+@dataclass(frozen=True)
+class Part(Checked):
+    section = "part"
+    step: float = key(0.4, "how far", above=0, unit="metres", symbol="mu")
+    count: int = key(3, "how many", at_least=1)
+    limit: float = key(math.inf, "no more", above=0)
+    weight: float | None = key(None, "how heavy", at_least=0)
+    pair: tuple[int, ...] = key((1, 2), "two of them", at_least=0, length=2)
+    clusters: int | str = key(1, "groups", at_least=1, choices=("discover",))
+    law: str = key("even", "which", choices=("even", "random"))
+    anything: Any = key(1.0, "numbers in rows", at_least=0, at_most=1)
+    inner: Inner = key(Inner, "more")
+    names: dict = key(dict, "by name")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"step": 0.0}, "part.step = 0.0: expected a positive number of metres."),
+        ({"step": math.nan}, "part.step = nan: expected a positive number of metres."),
+        ({"step": math.inf}, "part.step = inf: expected a positive number of metres."),
+        ({"step": "far"}, 'part.step = "far": expected a number.'),
+        ({"count": 0}, "part.count = 0: expected a whole number, at least 1."),
+        ({"count": 10**20}, "part.count = 100000000000000000000: expected a whole number, at least 1."),
+        ({"count": True}, "part.count = true: expected a whole number."),
+        ({"limit": -1.0}, "part.limit = -1.0: expected a positive number."),
+        ({"limit": math.nan}, "part.limit = nan: expected a positive number."),
+        ({"weight": -1.0}, "part.weight = -1.0: expected a number, at least 0."),
+        ({"pair": (1, -1)}, "part.pair = -1: expected a list, each a whole number, at least 0."),
+        ({"pair": (1,)}, "part.pair = (1,): expected 2 numbers: a list, each a whole number, at least 0."),
+        ({"clusters": 0}, 'part.clusters = 0: expected "discover" or a whole number, at least 1.'),
+        ({"clusters": "find"}, 'part.clusters = "find": expected "discover" or a whole number, at least 1.'),
+        ({"law": "evn"}, 'part.law = "evn": expected "even" (known: even, random).'),
+        ({"anything": ((0.5, 2.0),)}, "part.anything = 2.0: expected a number from 0 to 1."),
+        ({"inner": {"share": 1.5}}, "part.inner.share = 1.5: expected a share from 0 to 1."),
+    ],
+)
+def test_a_range_stands_beside_its_field(given, sentence):
+    """From a table and from Python, with the same words."""
+    with pytest.raises(BadInput) as problem:
+        fill(Part, given, "part")
+    assert str(problem.value) == sentence
+    made = {name: Inner(**value) if isinstance(value, dict) else value for name, value in given.items()}
+    with pytest.raises(BadInput) as problem:
+        Part(**made)
+    assert str(problem.value) == sentence
+
+
+def test_what_is_right_passes():
+    part = Part(np.float32(0.1), np.int64(2), math.inf, None, [0, 0], "discover", "random", np.ones((2, 3)))
+    assert part.step == np.float32(0.1)
+    assert fill(Part, {"step": 1, "weight": 0, "anything": [[0, 1], [0.5, 0.5]]}, "part").step == 1.0
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    table = {
+        "rounds": 0,
+        "sed": 1,
+        "problem": {"kind": "synthetic", "clients": 0, "changed": [math.nan, 1, 2]},
+        "algorithm": {"kind": "pao-fde"},
+        "environment": {"delay": {"step": 0, "kind": "odd"}},
+    }
+    with pytest.raises(BadInput) as problem:
+        Federation.from_table(table)
+    keys = [finding.key for finding in problem.value.findings]
+    assert keys == [
+        "rounds", "sed", "problem.clients", "problem.changed", "algorithm.kind", "environment.delay.step",
+        "environment.delay.kind",
+    ]  # fmt: skip
+    assert len(str(problem.value).splitlines()) == 7
+
+
+def test_swapped_arguments_are_refused():
+    with pytest.raises(BadInput, match=r"problem = \"PaoFed\": expected the problem"):
+        Federation(PaoFed(), Synthetic())
+
+
+@pytest.mark.parametrize("cls", [*PROBLEMS.values(), *TOPOLOGIES.values(), Environment, Deployment, Privacy])
+def test_every_key_says_what_it_means(cls):
+    def missing(cls, at):
+        for name, (hint, right) in keys_of(cls).items():
+            if not right.meaning:
+                yield f"{at}{name}"
+            if dataclasses.is_dataclass(hint):
+                yield from missing(hint, f"{at}{name}.")
+
+    assert list(missing(cls, "")) == []

@@ -22,7 +22,7 @@ def compiled(kind):
         for i in range(out.shape[0]):
             out[i] = draw(key_of(seed, i, i * 3), 5, i)
 
-    return build(run, False)
+    return build(run)
 
 
 @pytest.mark.parametrize("kind", ["bits", "uniform"])

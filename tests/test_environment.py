@@ -112,27 +112,27 @@ def test_all_algorithms_of_a_comparison_meet_one_schedule():
 @pytest.mark.parametrize(
     ("environment", "key"),
     [
-        (Environment(availability=1.5), "environment.availability"),
-        (Environment(availability=(0.5, float("nan"))), "environment.availability"),
+        (lambda: Environment(availability=1.5), "environment.availability"),
+        (lambda: Environment(availability=(0.5, float("nan"))), "environment.availability"),
         *(
-            (Environment(availability=wrong), "environment.availability")
+            (lambda wrong=wrong: Environment(availability=wrong), "environment.availability")
             for wrong in ("high", ("a",), ((1.0,), (1.0, 0.5)), {}, (), date(1979, 5, 27), True, 10**20, (((1.0,),),))
         ),
-        (Environment(groups=(0, 1)), "environment.groups"),
-        (Environment(stride=10**20), "environment.stride"),
-        (Environment(phase=10**20), "environment.phase"),
-        (Environment(delay=Delay(delta=1.0)), "environment.delay.delta"),
-        (Environment(delay=Delay(kind="odd")), "environment.delay.kind"),
-        (Environment(delay=Delay(kind="file", file="nowhere.csv")), "environment.delay.file"),
-        (Environment(failure=Failure(share=2.0)), "environment.failure.share"),
-        (Environment(failure=Failure(share=0.5, start=10**20)), "environment.failure.start"),
-        (Environment(failure=Failure(share=0.5, until=10**20)), "environment.failure.until"),
-        (Environment(failure=Failure(share=0.5, start=9, until=3)), "environment.failure.until"),
-        (Environment(replay="nowhere.npz"), "environment.replay"),
-        (Environment(phase=0), "environment.phase"),
+        (lambda: Environment(groups=(0, 1)), "environment.groups"),
+        (lambda: Environment(stride=10**20), "environment.stride"),
+        (lambda: Environment(phase=10**20), "environment.phase"),
+        (lambda: Environment(delay=Delay(delta=1.0)), "environment.delay.delta"),
+        (lambda: Environment(delay=Delay(kind="odd")), "environment.delay.kind"),
+        (lambda: Environment(delay=Delay(kind="file", file="nowhere.csv")), "environment.delay.file"),
+        (lambda: Environment(failure=Failure(share=2.0)), "environment.failure.share"),
+        (lambda: Environment(failure=Failure(share=0.5, start=10**20)), "environment.failure.start"),
+        (lambda: Environment(failure=Failure(share=0.5, until=10**20)), "environment.failure.until"),
+        (lambda: Environment(failure=Failure(share=0.5, start=9, until=3)), "environment.failure.until"),
+        (lambda: Environment(replay="nowhere.npz"), "environment.replay"),
+        (lambda: Environment(phase=0), "environment.phase"),
     ],
 )
 def test_bad_conditions_is_refused(environment, key):
     with pytest.raises(BadInput) as problem:
-        environment.conditions(8, 1)
+        environment().conditions(8, 1)
     assert problem.value.key == key

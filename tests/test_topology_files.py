@@ -214,33 +214,33 @@ def test_bad_files_of_servers(csv, texts, key, sentence):
 
 
 BAD_FIELDS = [
-    (Peers(mean_degree=1.0), "topology.mean_degree", "at least 1.8 to join 10 nodes"),
-    (Peers(mean_degree=9.5), "topology.mean_degree", "from 0 to 9"),
-    (Peers(mean_degree=float("nan")), "topology.mean_degree", "from 0 to 9"),
-    (Peers("rnig"), "topology.shape", '"ring"'),
-    (Peers(clusters=11), "topology.clusters", "from 1 to 10"),
-    (Star(clusters=0), "topology.clusters", "from 1 to 10"),
-    (Servers(servers=0), "topology.servers", "at least 1"),
-    (Servers(servers=11), "topology.servers", "at most as many servers as clients"),
-    (Servers(servers=4, clients_per_server=3, shape="ring"), "topology.clients_per_server", "2.5, or 0"),
-    (Servers(servers=4, shape="none"), "topology.shape", "one piece"),
-    (Digraph(mean_degree=0.5), "topology.mean_degree", "from 1 to 9"),
-    (Digraph("grid"), "topology.shape", "known: complete, random, ring|one of complete, random, ring"),
-    (Digraph(phases=0), "topology.phases", "at least 1"),
-    (Digraph(window=0), "topology.window", "at least 1"),
-    (Digraph(fade=1.0, phases=2), "topology.fade", "from 0 to below 1"),
-    (Digraph(opt_out=-0.1, phases=2), "topology.opt_out", "from 0 to below 1"),
-    (Digraph(fade=0.1), "topology.phases", "at least 2"),
-    (Digraph("ring", phases=3), "topology.phases", "changes only with fade or opt_out"),
-    (Digraph(shares="fair"), "topology.shares", "even, random"),
-    (Digraph(sums_to_one="both"), "topology.sums_to_one", "receiver, sender"),
+    (lambda: Peers(mean_degree=1.0), "topology.mean_degree", "at least 1.8 to join 10 nodes"),
+    (lambda: Peers(mean_degree=9.5), "topology.mean_degree", "from 0 to 9"),
+    (lambda: Peers(mean_degree=float("nan")), "topology.mean_degree", "at least 0"),
+    (lambda: Peers("rnig"), "topology.shape", '"ring"'),
+    (lambda: Peers(clusters=11), "topology.clusters", "from 1 to 10"),
+    (lambda: Star(clusters=0), "topology.clusters", "at least 1"),
+    (lambda: Servers(servers=0), "topology.servers", "at least 1"),
+    (lambda: Servers(servers=11), "topology.servers", "at most as many servers as clients"),
+    (lambda: Servers(servers=4, clients_per_server=3, shape="ring"), "topology.clients_per_server", "2.5, or 0"),
+    (lambda: Servers(servers=4, shape="none"), "topology.shape", "one piece"),
+    (lambda: Digraph(mean_degree=0.5), "topology.mean_degree", "at least 1"),
+    (lambda: Digraph("grid"), "topology.shape", "known: complete, random, ring|one of complete, random, ring"),
+    (lambda: Digraph(phases=0), "topology.phases", "at least 1"),
+    (lambda: Digraph(window=0), "topology.window", "at least 1"),
+    (lambda: Digraph(fade=1.0, phases=2), "topology.fade", "from 0 to below 1"),
+    (lambda: Digraph(opt_out=-0.1, phases=2), "topology.opt_out", "from 0 to below 1"),
+    (lambda: Digraph(fade=0.1), "topology.phases", "at least 2"),
+    (lambda: Digraph("ring", phases=3), "topology.phases", "changes only with fade or opt_out"),
+    (lambda: Digraph(shares="fair"), "topology.shares", "even, random"),
+    (lambda: Digraph(sums_to_one="both"), "topology.sums_to_one", "receiver, sender"),
 ]
 
 
 @pytest.mark.parametrize(("topology", "key", "sentence"), BAD_FIELDS)
 def test_bad_fields(topology, key, sentence):
     with pytest.raises(BadInput, match=sentence) as caught:
-        topology.build(10, 0)
+        topology().build(10, 0)
     assert caught.value.key == key
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from archipel.algorithms.composed import Algorithm
     from archipel.algorithms.online import OnlineFed, PaoFed
     from archipel.algorithms.sign_sgd import SignSgd
     from archipel.environment import Delay, Environment
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 # Names are loaded when they are used: a device that runs one node must not load what only a simulation needs.
 HOMES = {
+    "Algorithm": "archipel.algorithms.composed",
     "Delay": "archipel.environment",
     "Environment": "archipel.environment",
     "Federation": "archipel.federation",
@@ -23,7 +25,7 @@ HOMES = {
     "SignSgd": "archipel.algorithms.sign_sgd",
     "Synthetic": "archipel.problems.synthetic",
 }
-__all__ = ["Delay", "Environment", "Federation", "Linear", "OnlineFed", "PaoFed", "SignSgd", "Synthetic"]
+__all__ = ["Algorithm", "Delay", "Environment", "Federation", "Linear", "OnlineFed", "PaoFed", "SignSgd", "Synthetic"]
 
 
 def __getattr__(name: str) -> Any:

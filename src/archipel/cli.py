@@ -20,10 +20,8 @@ from archipel.errors import BadInput, Diverged, Missing, did_you_mean
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    help="Federated learning where the data lives. Start with: "
-    "archipel run examples/flagship/pao-fed-c2.toml --out results",
 )
 register(app)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
@@ -33,6 +31,21 @@ Description = Annotated[Path, typer.Argument(help="A federation, described in TO
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, side by side.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
+
+
+def say_version(wanted: bool) -> None:
+    if wanted:
+        from archipel import __version__
+
+        print(f"archipel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def archipel(
+    version: Annotated[bool, typer.Option("--version", callback=say_version, is_eager=True, help="Say which.")] = False,
+) -> None:
+    """Federated learning where the data lives. Start with: archipel run examples/flagship/pao-fed-c2.toml"""
 
 
 @app.command()
@@ -59,6 +72,7 @@ def run(
         ready(record.parent, "--record")
     ready(out)
     result = played(described, seeds, federation.stem)
+    result.name = federation.stem
     result.save(out)
     if record:
         save_schedule(described, record)
@@ -88,6 +102,7 @@ def compare(
         ready(folder)
     for name, one in described.items():
         results[name] = played(one, seeds, name)
+        results[name].name = name
         results[name].save(out / name)
         if results[name].interrupted:
             break
@@ -132,7 +147,9 @@ def reproduce(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="algorithms, problems, topologies, figures or datasets")],
+    what: Annotated[
+        str, typer.Argument(help="algorithms, parts, combinations, problems, topologies, figures, datasets")
+    ],
 ) -> None:
     """Name what there is.
 
@@ -140,6 +157,8 @@ def list_(
     """
     makers = {
         "algorithms": listed_algorithms,
+        "parts": listed_parts,
+        "combinations": listed_combinations,
         "problems": listed_problems,
         "topologies": listed_topologies,
         "figures": listed_figures,
@@ -150,6 +169,35 @@ def list_(
     rows = Table.grid(padding=(0, 2))
     for row in makers[what]():
         rows.add_row(*row)
+    screen.print(rows)
+
+
+@app.command("explain")
+def explain_(
+    word: Annotated[str, typer.Argument(help="A kind, a section or a key: pao-fed, privacy, privacy.clip, step.")] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole reference as a page.")] = False,
+) -> None:
+    """Say what a kind, a section or a key of a description means: type, default, range and meaning.
+
+    Example: archipel explain privacy.clip
+    """
+    from archipel import reference
+
+    if markdown:
+        print(reference.markdown(), end="")
+        return
+    answer = reference.explain(word)
+    if answer.text:
+        screen.print(answer.title, style="bold", highlight=False)
+        screen.print(answer.text, highlight=False)
+    rows = Table.grid(padding=(0, 2))
+    for entry in answer.keys:
+        symbol = f" ({entry.symbol} in the paper)" if entry.symbol else ""
+        lines = [f"{entry.meaning}{symbol}", f"{entry.range or entry.type}; default {entry.default}"]
+        lines += [f"of {entry.kind}"] if entry.kind and not answer.text else []
+        rows.add_row(Text(entry.key, "cyan"), "\n".join(line for line in lines if line))
+    for kind, text in answer.kinds.items():
+        rows.add_row(Text(kind, "cyan"), text)
     screen.print(rows)
 
 
@@ -182,6 +230,32 @@ def listed_problems() -> Iterator[tuple[str, str]]:
     from archipel.registry import PROBLEMS
 
     return ((name, first_line(cls)) for name, cls in PROBLEMS.items())
+
+
+def listed_parts() -> Iterator[tuple[str, str, str]]:
+    from archipel.registry import FAMILIES
+
+    return ((family, name, first_line(cls)) for family, names in FAMILIES.items() for name, cls in names.items())
+
+
+def listed_combinations() -> Iterator[tuple[Any]]:
+    """What combines; for what does not, a number, and below what it stands for."""
+    from archipel.combinations import filled, matrix, tables, with_parts
+
+    cells = list(matrix())
+    share = filled(cells)
+    for family, rows in tables([*cells, *with_parts()]).items():
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        grid, reasons = Table("", *columns, title=f"kind x {family}"), dict[str, int]()
+        for kind, row in rows.items():
+            marks = []
+            for column in columns:
+                why = row[column].why_not
+                marks.append(str(reasons.setdefault(why, len(reasons) + 1)) if why else Text("yes", "green"))
+            grid.add_row(kind, *marks)
+        yield (grid,)
+        yield from ((f"{number}  {why}",) for why, number in reasons.items())
+    yield (f"{share:.0%} of the kinds and topologies combine.",)
 
 
 def listed_topologies() -> Iterator[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """How a federation is deployed: the `[deploy]` table of a description. A simulation does not look at it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 
 PACES = {
@@ -12,7 +13,7 @@ PACES = {
 
 
 @dataclass(frozen=True)
-class Deployment:
+class Deployment(Checked):
     """Who listens where, how rounds go by, and where a node keeps its things.
 
     `addresses` names who listens: the server of a star, servers, peers ("host:port"); the others connect to them.
@@ -20,28 +21,27 @@ class Deployment:
     `mqtt://host/topic`; empty, it is the description's own problem.
     """
 
-    pace: str = "quorum"
-    quorum: float = 1.0
-    deadline: float = 10.0
-    period: float = 1.0
-    start: float = 0.0  # of the first round, in seconds since 1970, for a clock that all share; 0: when it is started
-    patience: float = 60.0
-    addresses: dict = field(default_factory=dict)
-    keys: str = "keys"
-    state: str = "state"
-    data: str = ""
-    durable: bool = True
+    section = "deploy"
+
+    pace: str = key("quorum", "when a round ends: enough answers, a clock, or as simulated", choices=tuple(PACES))
+    quorum: float = key(
+        1.0, "how many neighbours must have answered", above=0, at_most=1, noun="a share of the neighbours"
+    )
+    deadline: float = key(10.0, "how long a round waits for a quorum", above=0, unit="seconds")
+    period: float = key(1.0, "how long a round of the clock lasts", above=0, unit="seconds")
+    start: float = key(
+        0.0, "when the first round of a common clock begins; 0: when it is started", at_least=0,
+        noun="seconds since 1970",
+    )  # fmt: skip
+    patience: float = key(60.0, "how long a node waits for neighbours that it has never heard", above=0, unit="seconds")
+    addresses: dict = key(dict, 'who listens where: the server of a star, servers, peers, each "host:port"')
+    keys: str = key("keys", "the folder of a node's certificate and secret key")
+    state: str = key("state", "the folder of a node's checkpoints and ledger")
+    data: str = key("", "what a device learns from: a CSV that grows, file.py:function, mqtt://host/topic")
+    durable: bool = key(True, "whether a checkpoint waits until the disk has it")
 
     def __post_init__(self) -> None:
-        if self.pace not in PACES:
-            raise BadInput("deploy.pace", self.pace, "one of " + ", ".join(PACES))
-        if not 0 < self.quorum <= 1:
-            raise BadInput("deploy.quorum", self.quorum, "a share of the neighbours, above 0, at most 1")
-        for name in ("deadline", "period", "patience"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise BadInput(f"deploy.{name}", getattr(self, name), "a positive number of seconds")
-        if not 0 <= self.start < float("inf"):
-            raise BadInput("deploy.start", self.start, "seconds since 1970, or 0")
+        super().__post_init__()
         for name, address in self.addresses.items():
             host, colon, port = str(address).rpartition(":")
             if not (isinstance(address, str) and colon and host and port.isdigit() and 0 < int(port) < 65536):

@@ -1,4 +1,4 @@
-"""What goes wrong: clients that are away, messages that are late or lost, devices that fail.
+"""What goes wrong: clients that are away, messages that are late or lost, devices that fail, clients that lie.
 
 Only the simulator plays an environment; reality plays its own. All draws are keyed by (seed, client, round), so every
 algorithm of a comparison meets the same schedule, and a recorded schedule can be played again.
@@ -7,12 +7,13 @@ algorithm of a comparison meets the same schedule, and a recorded schedule can b
 import csv
 import zipfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked, key
 from archipel.draws import AVAILABLE, DELAY, key_of, uniform
 from archipel.errors import BadInput
 from archipel.node import kernel
@@ -20,6 +21,7 @@ from archipel.node import kernel
 ABSENT, BROKEN, LOST = -2, -3, -1  # in place of a delay, in a schedule
 UNREADABLE = (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 FOREVER = np.iinfo(np.int64).max
+LATEST = 10_000  # rounds that a message may be late: a place is kept for each of them
 
 
 class Conditions(NamedTuple):
@@ -76,7 +78,7 @@ def may_be_late(conditions: Conditions) -> bool:
 
 
 @dataclass(frozen=True)
-class Delay:
+class Delay(Checked):
     """A law of delays.
 
     `geometric`: P(delay >= l) = delta^l. `stepped`: P(delay >= step i) = delta^i, as in the article's 6(c).
@@ -84,33 +86,30 @@ class Delay:
     rounds is discarded.
     """
 
-    kind: str = "geometric"
-    delta: float = 0.2
-    limit: int = 10
-    step: int = 10
-    rounds: int = 0
-    file: str = ""
+    section = "environment.delay"
+
+    kind: str = key("geometric", "the law of delays", choices=("geometric", "stepped", "fixed", "file"))
+    delta: float = key(
+        0.2, "how likely another round (or step) of delay is", at_least=0, below=1, noun="a probability", symbol="delta"
+    )
+    limit: int = key(10, "messages later than this are lost", at_least=0, at_most=LATEST, unit="rounds", symbol="l_max")
+    step: int = key(10, "how long a step of the stepped law is", at_least=1, unit="rounds")
+    rounds: int = key(0, "how late everything is under the fixed law", at_least=0, unit="rounds")
+    file: str = key("", "a CSV with columns delay and probability, for the law of kind file")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.file and self.kind != "file":
+            raise BadInput("environment.delay.file", self.file, 'none, or kind = "file"')
 
     def tail(self) -> Any:
         """P(delay >= l) for l = 0 .. limit + 1."""
-        if not 0 <= self.limit <= 10_000:
-            raise BadInput("environment.delay.limit", self.limit, "a number of rounds from 0 to 10000")
-        if not 0 <= self.delta < 1:
-            raise BadInput("environment.delay.delta", self.delta, "a probability from 0 to below 1")
         ages = np.arange(self.limit + 2)
         if self.kind == "geometric":
             return np.where(ages == 0, 1.0, self.delta ** ages.astype(float))
         if self.kind == "stepped":
-            if self.step < 1:
-                raise BadInput("environment.delay.step", self.step, "a number of rounds of at least 1")
             return self.delta ** np.ceil(ages / self.step)
-        if self.kind == "fixed":
-            if not self.rounds >= 0:
-                raise BadInput("environment.delay.rounds", self.rounds, "a number of rounds, 0 or more")
-            return (ages <= self.rounds).astype(float)
-        if self.kind == "file":
-            return self.from_file(ages)
-        raise BadInput("environment.delay.kind", self.kind, "one of geometric, stepped, fixed, file")
+        return (ages <= self.rounds).astype(float) if self.kind == "fixed" else self.from_file(ages)
 
     def from_file(self, ages: Any) -> Any:
         """The tail of a measured law."""
@@ -122,54 +121,103 @@ class Delay:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Checked):
     """Some clients stop working: for a while, or for good where `until` is not given."""
 
-    share: float = 0.0
-    start: int = 0
-    until: int = 0
+    section = "environment.failure"
+
+    share: float = key(0.0, "the share of the clients that fail", at_least=0, at_most=1, noun="a share of the clients")
+    start: int = key(0, "the first round in which they do not work", at_least=0, noun="a round")
+    until: int = key(0, "the first round in which they work again; 0: never", at_least=0, noun="a round")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.until and not self.start < self.until:
+            raise BadInput("environment.failure.until", self.until, f"a round after start ({self.start}), or none")
 
     def windows(self, clients: int, seed: int) -> Any:
         """(clients, 2): not working from, until. The failing clients are drawn once per seed."""
-        if not 0 <= self.share <= 1:
-            raise BadInput("environment.failure.share", self.share, "a share of the clients from 0 to 1")
-        if not 0 <= self.start <= FOREVER:
-            raise BadInput("environment.failure.start", self.start, f"a round from 0 to {FOREVER}")
-        if self.until and not self.start < self.until <= FOREVER:
-            raise BadInput("environment.failure.until", self.until, f"a round after start ({self.start}), or none")
         draws = np.random.default_rng([seed, 11]).random(clients)
         broken = np.zeros((clients, 2), np.int64)
         broken[draws < self.share] = self.start, self.until or FOREVER
         return broken
 
 
+ATTACKS = {  # kind -> its strength, where none is given
+    "sign-flip": 5.0,
+    "scaled": 30.0,
+    "gaussian": 10.0,
+    "a-little-is-enough": 1.5,
+    "inner-product": 5.0,
+    "labels": 1.0,
+}
+
+
 @dataclass(frozen=True)
-class Environment:
-    """Availability, delays and failures of a federation's clients.
+class Attack(Checked):
+    """Some clients lie. What a client changed in its model this round is c, honest clients' mean and deviation m and s.
+
+    `sign-flip` says it changed -strength c; `scaled`: strength c; `gaussian`: normal numbers of deviation strength;
+    `a-little-is-enough`: m - strength s (Baruch, Baruch, Goldberg, NeurIPS 2019); `inner-product`: -strength m (Xie,
+    Koyejo, Gupta, UAI 2020); `labels`: strength c, learned from data whose targets are turned around. Liars know
+    everything that honest clients say in the round, and otherwise do as everyone does.
+    """
+
+    section = "environment.attack"
+
+    share: float = key(0.0, "the share of the clients that lie", at_least=0, at_most=1, noun="a share of the clients")
+    kind: str = key("sign-flip", "how they lie", choices=tuple(ATTACKS))
+    strength: float = key(0.0, "how hard; 0: as is usual for the kind", at_least=0)
+
+    def liars(self, clients: int, seed: int) -> Any:
+        """(clients,): who lies; as many as the share says, drawn once per seed."""
+        order = np.random.default_rng([seed, 13]).permutation(clients)
+        return (order < round(self.share * clients)).astype(np.uint8)
+
+    @property
+    def forges(self) -> bool:
+        """Whether liars say something else than what they learned."""
+        return self.share > 0 and (self.kind != "labels" or self.force != 1)
+
+    @property
+    def force(self) -> float:
+        """The strength, or the kind's usual one."""
+        return self.strength or ATTACKS[self.kind]
+
+
+@dataclass(frozen=True)
+class Environment(Checked):
+    """Availability, delays and failures of a federation's clients, and who of them lies.
 
     `availability` is a number, or one number a group; client k belongs to group (k // stride) mod groups, or to the
     one that `groups` names. Several rows make it change with time: a row lasts `phase` rounds.
     """
 
-    availability: Any = 1.0
-    stride: int = 1
-    groups: tuple[int, ...] = ()
-    phase: int = 1
-    delay: Delay = field(default_factory=lambda: Delay(delta=0.0, limit=0))
-    failure: Failure = field(default_factory=Failure)
-    stragglers: float = 1.0
-    replay: str = ""
+    section = "environment"
+
+    availability: Any = key(
+        1.0,
+        "how likely a client can talk in a round: one number, one for each group, or rows of them that take turns",
+        at_least=0, at_most=1, noun="a probability", symbol="p_k,n",
+    )  # fmt: skip
+    stride: int = key(1, "how many clients that follow each other are in one group", at_least=1, unit="clients")
+    groups: tuple[int, ...] = key((), "the group of each client, in place of stride", at_least=0)
+    phase: int = key(1, "how long a row of availability lasts", at_least=1, unit="rounds")
+    delay: Delay = key(lambda: Delay(delta=0.0, limit=0), "how late messages are")
+    failure: Failure = key(Failure, "who stops working, and when")
+    attack: Attack = key(Attack, "who lies, and how")
+    stragglers: float = key(
+        1.0, "the share of the clients that are away or late at all", at_least=0, at_most=1,
+        noun="a share of the clients",
+    )  # fmt: skip
+    replay: str = key("", "a schedule that `archipel run --record` wrote, played again in place of all of this")
 
     def conditions(self, clients: int, seed: int) -> Conditions:
         """The tables of a run."""
         chance = self.chances(clients)
         tail = np.stack([self.delay.tail(), Delay(delta=0.0, limit=self.delay.limit).tail()])
-        if not 0 <= self.stragglers <= 1:
-            raise BadInput("environment.stragglers", self.stragglers, "a share of the clients from 0 to 1")
         prompt = np.random.default_rng([seed, 12]).random(clients) >= self.stragglers
         chance[:, prompt] = 1.0
-        if not 1 <= self.phase <= FOREVER:
-            raise BadInput("environment.phase", self.phase, f"a number of rounds from 1 to {FOREVER}")
         recorded = read_schedule(self.replay, clients) if self.replay else np.zeros((0, clients), np.int16)
         return Conditions(
             chance,
@@ -184,15 +232,13 @@ class Environment:
         """(phases, clients) probabilities to be available."""
         rows = numbers(self.availability)
         rows = rows[None, :] if rows.ndim == 1 else rows
-        if rows.ndim != 2 or rows.size == 0 or not ((rows >= 0) & (rows <= 1)).all():
+        if rows.ndim != 2 or rows.size == 0:
             right = "probabilities from 0 to 1: a number, a list, or rows that are equally long"
             raise BadInput("environment.availability", self.availability, right)
         if self.groups and len(self.groups) != clients:
             raise BadInput("environment.groups", f"{len(self.groups)} numbers", f"one group a client ({clients})")
-        if not 1 <= self.stride <= FOREVER:
-            raise BadInput("environment.stride", self.stride, f"a number of clients from 1 to {FOREVER}")
         group = np.asarray(self.groups) if self.groups else (np.arange(clients) // self.stride) % rows.shape[1]
-        if group.min(initial=0) < 0 or group.max(initial=0) >= rows.shape[1]:
+        if group.max(initial=0) >= rows.shape[1]:
             raise BadInput("environment.groups", int(group.max()), f"group numbers from 0 to {rows.shape[1] - 1}")
         return np.ascontiguousarray(rows[:, group])
 

@@ -16,7 +16,47 @@ class BadInput(ValueError):
 
     def __init__(self, key: str, value: Any, right: str):
         self.key, self.value, self.right = key, value, right
+        self.findings: tuple[BadInput, ...] = (self,)  # more where a description has several
         super().__init__(f"{key} = {shown(value)}: expected {right}.")
+
+    def __str__(self) -> str:
+        return "\n".join(str(one.args[0]) for one in self.findings)
+
+
+class Findings:
+    """Everything that is wrong, collected before anything is refused.
+
+    >>> found = Findings()
+    >>> for number in (1, -2, -3):
+    ...     with found:
+    ...         if number < 0:
+    ...             raise BadInput("step", number, "a positive number")
+    >>> found.refuse()
+    Traceback (most recent call last):
+    archipel.errors.BadInput: step = -2: expected a positive number.
+    step = -3: expected a positive number.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[BadInput] = []
+
+    def __enter__(self) -> "Findings":
+        return self
+
+    def __exit__(self, kind: Any, problem: BaseException | None, trace: Any) -> bool:
+        if isinstance(problem, BadInput):
+            self.add(problem)
+        return isinstance(problem, BadInput)
+
+    def add(self, problem: BadInput) -> None:
+        self.all.extend(problem.findings)
+
+    def refuse(self) -> None:
+        """Raise what was found, if anything was: the first, with the others beside it."""
+        if self.all:
+            first = self.all[0]
+            first.findings = tuple(self.all)
+            raise first
 
 
 class Missing(RuntimeError):

@@ -7,59 +7,68 @@
 [0, 25, 50]
 """
 
-import warnings
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from archipel.deployment import Deployment
-from archipel.describe import PATHS, as_table, choose, fill, read_toml, rewrite, write_toml
-from archipel.environment import Environment, may_be_late
-from archipel.errors import BadInput, did_you_mean
-from archipel.registry import ALGORITHMS, PROBLEMS, kind_of
+from archipel.describe import (
+    LARGEST,
+    PATHS,
+    REQUIRED,
+    Checked,
+    as_table,
+    check_value,
+    choose,
+    convert,
+    fill,
+    key,
+    keys_of,
+    read_toml,
+    rewrite,
+    write_toml,
+)  # fmt: skip
+from archipel.environment import LATEST, Environment, may_be_late
+from archipel.errors import BadInput, Findings, did_you_mean
+from archipel.problems.poisoned import turned_around
+from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
 from archipel.simulate.engine import Engine, engine_for
 from archipel.simulate.instance import Instance, all_edges
 from archipel.topology import TOPOLOGIES, Star
-from archipel.turns import Setup
+from archipel.turns import Setup, Turn
 
 SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy", "deploy")
-LATEST = 10_000  # rounds that a server may wait for an update: it keeps a place for each of them
-MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
+ENGINES = ("auto", "plain", "serial", "parallel")
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 
 
 @dataclass(frozen=True)
-class Federation:
+class Federation(Checked):
     """The whole description. `archipel run` simulates it, `archipel up` deploys it."""
 
-    problem: Any
-    algorithm: Any
-    topology: Any = field(default_factory=Star)
-    environment: Environment = field(default_factory=Environment)
-    privacy: Any = None
-    rounds: int = 1000
-    seed: int = 1
-    every: int = 10
-    precision: str = ""
-    engine: str = "auto"
-    deploy: Deployment = field(default_factory=Deployment)
+    problem: Any = key(REQUIRED, "what is learned, and from which data")
+    algorithm: Any = key(REQUIRED, "how it is learned")
+    topology: Any = key(Star, "who can talk to whom")
+    environment: Environment = key(Environment, "who is away, late or broken")
+    privacy: Any = key(None, "what is promised to whom, and how much noise that takes")
+    rounds: int = key(1000, "how many rounds are played", at_least=1)
+    seed: int = key(1, "settles every random draw", at_least=0, at_most=LARGEST - 1)
+    every: int = key(10, "how many rounds lie between two measurements", at_least=1, unit="rounds")
+    precision: str = key("", "the floating-point numbers; none: the algorithm's own", choices=("", *PRECISIONS))
+    engine: str = key("auto", "which engine plays it; auto: the fastest that can", choices=ENGINES)
+    deploy: Deployment = key(Deployment, "how it is deployed; a simulation does not look at it")
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise BadInput("rounds", self.rounds, "at least one round")
-        if self.every < 1:
-            raise BadInput("every", self.every, "a number of rounds between two measurements, at least 1")
-        if not 0 <= self.seed < 1 << 62:
-            raise BadInput("seed", self.seed, "a whole number from 0 to below 2^62")
+        super().__post_init__()
+        for name, part, method in (("problem", self.problem, "task"), ("algorithm", self.algorithm, "plan")):
+            if not callable(getattr(part, method, None)):
+                raise BadInput(name, type(part).__name__, f"the {name}; it is Federation(problem, algorithm, ...)")
         if getattr(self.algorithm, "limit", 0) > LATEST:
             raise BadInput("algorithm.limit", self.algorithm.limit, f"a number of rounds from 0 to {LATEST}")
-        if getattr(self.problem, "clients", 0) > MOST_CLIENTS:
-            raise BadInput("problem.clients", self.problem.clients, "a number of clients that a machine can hold")
-        if self.precision and self.precision not in PRECISIONS:
-            raise BadInput("precision", self.precision, '"float32" or "float64"')
         why_not = getattr(self.algorithm, "refuses", {}).get(kind_of(self.topology))
         if why_not:
             raise BadInput("topology.kind", kind_of(self.topology), f"another: {why_not}")
@@ -82,28 +91,25 @@ class Federation:
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> "Federation":
         """A federation from nested tables, as TOML has them."""
-        plain = {key: value for key, value in table.items() if key not in SECTIONS}
-        known = ("rounds", "seed", "every", "precision", "engine")
-        for key, value in plain.items():
-            if key not in known:
-                raise BadInput(key, value, f"a known key or section: {did_you_mean(key, known + SECTIONS)}")
-            wanted = str if key in ("precision", "engine") else int
-            if not isinstance(value, wanted) or isinstance(value, bool):
-                raise BadInput(key, value, "a text in quotes" if wanted is str else "a whole number")
-        for section in ("problem", "algorithm"):
-            if section not in table:
-                raise BadInput(section, "(missing)", f"a section [{section}] with a kind")
-        algorithm = choose(ALGORITHMS, table["algorithm"], "algorithm")
-        default = getattr(algorithm, "topologies", ("star",))[0]
-        return cls(
-            problem=choose(PROBLEMS, table["problem"], "problem"),
-            algorithm=algorithm,
-            topology=choose(TOPOLOGIES, table.get("topology", {}), "topology", default),
-            environment=fill(Environment, table.get("environment", {}), "environment"),
-            privacy=read_privacy(table.get("privacy")),
-            deploy=fill(Deployment, table.get("deploy", {}), "deploy"),
-            **plain,
-        )
+        known, parts, found = keys_of(cls), dict[str, Any](), Findings()
+        for name, value in table.items():
+            with found:
+                if name not in known:
+                    raise BadInput(name, value, f"a known key or section: {did_you_mean(name, known)}")
+                if name not in SECTIONS:
+                    parts[name] = convert(known[name][0], value, name)
+                    check_value(*known[name], parts[name], name)
+        for section, kinds in (("problem", PROBLEMS), ("algorithm", ALGORITHMS)):
+            with found:
+                if section not in table:
+                    raise BadInput(section, "(missing)", f"a section [{section}] with a kind")
+                parts[section] = read(kinds, table[section], section)
+        default = getattr(parts.get("algorithm"), "topologies", ("star",))[0]
+        for section, reader in READERS.items():
+            with found:
+                parts[section] = reader(table.get(section), default)
+        found.refuse()
+        return cls(**parts)
 
     def to_toml(self) -> str:
         """The description with every default written out."""
@@ -112,8 +118,8 @@ class Federation:
         for section in SECTIONS:
             part = getattr(self, section)
             if part is not None:
-                named = {"kind": kind_of(part)} if section in ("problem", "topology", "algorithm") else {}
-                table[section] = named | as_table(part)
+                kinds = section in ("problem", "topology", "algorithm")
+                table[section] = described(part) if kinds else as_table(part)
         return write_toml(table) + "\n"
 
     def setup(self, seed: int | None = None) -> Setup:
@@ -130,16 +136,22 @@ class Federation:
         else:
             task = self.problem.task(seed, self.rounds, dtype, data_kind)
             graph = topology.build(task.clients, seed, task.names or None)
-        return Setup(task, graph, dtype, self.rounds, seed, self.privacy)
+        attack = self.environment.attack
+        if attack.share > 0 and attack.kind == "labels":
+            task = turned_around(task, attack.liars(task.clients, seed))
+        return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if attack.forges else None)
 
-    def instance(self, seed: int | None = None) -> Instance:
-        """Everything an engine plays, for a seed."""
-        setup = self.setup(seed)
+    def instance(self, seed: int | None = None, setup: Setup | None = None) -> Instance:
+        """Everything an engine plays, for a seed, or for a setup that is there already."""
+        setup = self.setup(seed) if setup is None else setup
         plan = self.algorithm.plan(setup)
         if self.privacy is not None and plan.accountant is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
         if setup.task.assumed_public and hasattr(plan.accountant, "assuming"):
             plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
+        if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):
+            right = f'"labels", of strength 1: of {kind_of(self.algorithm)} it is not known what liars would say'
+            raise BadInput("environment.attack.kind", setup.attack.kind, right)
         conditions = self.environment.conditions(setup.task.clients, setup.seed)
         if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
@@ -154,15 +166,10 @@ class Federation:
         """The engine that plays an instance of this federation."""
         return engine_for(instance, self.engine, side_by_side)
 
-    def check(self) -> dict[str, float]:
+    def check(self, setup: Setup | None = None) -> dict[str, float]:
         """Refuse what would go wrong, before anything runs; what theory says of it, as numbers."""
-        checker, setup = getattr(self.algorithm, "check", None), self.setup()
-        theory = checker(setup) if checker else {}
-        conditions = self.environment.conditions(setup.task.clients, setup.seed)
-        if may_be_late(conditions) and self.algorithm.plan(setup).late == 0:
-            kind = kind_of(self.algorithm)
-            warnings.warn(f"Messages may be late here, and {kind} counts none that is (limit = 0).", stacklevel=2)
-        return theory
+        checker = getattr(self.algorithm, "check", None)
+        return checker(self.setup() if setup is None else setup) if checker else {}
 
     def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
@@ -185,3 +192,11 @@ def read_privacy(table: Any) -> Any:
     from archipel.privacy.policy import Privacy
 
     return fill(Privacy, table, "privacy")
+
+
+READERS: dict[str, Callable[[Any, str], Any]] = {  # of the sections that may be missing: (table, default kind)
+    "topology": lambda table, default: choose(TOPOLOGIES, table or {}, "topology", default),
+    "environment": lambda table, _: fill(Environment, {} if table is None else table, "environment"),
+    "privacy": lambda table, _: read_privacy(table),
+    "deploy": lambda table, _: fill(Deployment, {} if table is None else table, "deploy"),
+}

@@ -5,12 +5,11 @@ hundred thousand a step. A generator started from (seed, node, round, purpose) k
 changes a result.
 """
 
-import secrets
 from typing import Any
 
 import numpy as np
 
-from archipel.draws import BATCH, PRIVACY, bits
+from archipel.draws import BATCH, PRIVACY, bits, uniform
 from archipel.privacy import noise
 
 
@@ -24,8 +23,15 @@ def poisson_batch(samples: int, rate: float, key: Any, index: int) -> Any:
 
     A key is known to all who have the description. On a real device the choice is therefore drawn from the system.
     """
-    draw = np.random.default_rng(secrets.randbits(128)) if noise.noise_is_secure() else generator(key, BATCH, index)
+    draw = np.random.default_rng(noise.secret_bits(128)) if noise.noise_is_secure() else generator(key, BATCH, index)
     return np.flatnonzero(draw.random(samples) < rate)
+
+
+def secret_coin(chance: float, key: Any, purpose: int) -> bool:
+    """True with this chance: keyed in a simulation; on a real device drawn from the system, as batches are."""
+    if noise.noise_is_secure():
+        return secrets.randbits(53) * 2.0**-53 < chance
+    return uniform(key, purpose) < chance
 
 
 def shuffled_batches(samples: int, size: int, key: Any, epoch: int) -> list[Any]:

@@ -9,6 +9,8 @@ late to count its sender keeps the share (`moment.kept`): what is pushed is neve
 In a `Tell` a node says something else to each receiver, and does not change by it; a receiver has one sender, so what
 it is told is its inbox.
 
+A message is written as a whole: what its paper held before is not wiped.
+
 All node functions are plain functions of one node (`archipel.node.kernel`):
 
     act(me, data, said, settings, moment) -> does it say something
@@ -32,6 +34,7 @@ class Turn(NamedTuple):
     merge: Callable[..., Any]
     word: Any  # one empty message: a named tuple of arrays; it knows its size in bytes
     inbox: Any  # one empty inbox
+    forge: Any = None  # parts.forging.Forge, where some senders lie
 
 
 class Tell(NamedTuple):
@@ -53,6 +56,7 @@ class Setup(NamedTuple):
     rounds: int
     seed: int
     privacy: Any = None
+    attack: Any = None  # environment.Attack, where some clients lie
 
 
 class Plan(NamedTuple):

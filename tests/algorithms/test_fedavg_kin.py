@@ -224,7 +224,7 @@ def test_a_whole_round_is_one_release(algorithm):
 
 def test_that_late_messages_do_not_count_is_said_before_the_run():
     late = Environment(delay=Delay(delta=0.5, limit=3))
-    with pytest.warns(UserWarning, match="fedavg counts none that is"):
+    with pytest.warns(UserWarning, match="counts none that is"):
         Federation(Quadratics(), FedAvg(), environment=late, rounds=2, engine="plain").run()
     on_time = Federation(Quadratics(), FedAvg(), rounds=20, engine="plain")
     for algorithm in (FedAvg(limit=3), FedBuff()):

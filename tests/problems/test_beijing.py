@@ -93,7 +93,6 @@ def test_a_window_beyond_the_data_is_refused():
         ({"target": "PM25"}, '"PM2.5"'),
         ({"columns": ["PM100"]}, '"PM10"'),
         ({"columns": ["PM2.5"]}, "without the target"),
-        ({"ahead": -1}, "problem.ahead"),
     ],
 )
 def test_what_was_not_measured_is_refused(settings, key):

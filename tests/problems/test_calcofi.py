@@ -82,7 +82,6 @@ def test_seeds_settle_who_gets_what():
     [
         ({"rows": 10**6}, "problem.rows"),
         ({"test_rows": 10**6}, "problem.rows"),
-        ({"rows": 0}, "problem.rows"),
         ({"columns": ("Depth",)}, '"Depthm"'),
         ({"columns": ("Salnty",)}, "problem.columns"),
         ({"clients": 50}, "problem.clients"),

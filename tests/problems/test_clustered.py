@@ -113,21 +113,25 @@ def test_each_station_is_judged_by_its_own_hours():
 @pytest.mark.parametrize(
     "problem, graph, key",
     [
-        (Related(clients=5, tasks=9), None, "problem.tasks"),
-        (Related(samples=(0, 4)), None, "problem.samples"),
-        (Related(gammas=(0.1,)), None, "problem.gammas"),
-        (Related(noise=-1.0), None, "problem.noise"),
-        (Related(noise=np.inf), None, "problem.noise"),
-        (Related(tasks=1, gammas=(np.nan,)), None, "problem.gammas"),
-        (Related(spread=np.inf), None, "problem.spread"),
-        (Related(clients=10, tasks=2), Servers(servers=2, shape="ring", clusters=3).build(10, 1), "topology.clusters"),
-        (Pictures(tasks="digit-pears"), None, "problem.tasks"),
-        (Pictures(tasks=((1, 8),)), None, "problem.tasks"),
+        (lambda: Related(clients=5, tasks=9), None, "problem.tasks"),
+        (lambda: Related(samples=(0, 4)), None, "problem.samples"),
+        (lambda: Related(gammas=(0.1,)), None, "problem.gammas"),
+        (lambda: Related(noise=-1.0), None, "problem.noise"),
+        (lambda: Related(noise=np.inf), None, "problem.noise"),
+        (lambda: Related(tasks=1, gammas=(np.nan,)), None, "problem.gammas"),
+        (lambda: Related(spread=np.inf), None, "problem.spread"),
+        (
+            lambda: Related(clients=10, tasks=2),
+            Servers(servers=2, shape="ring", clusters=3).build(10, 1),
+            "topology.clusters",
+        ),
+        (lambda: Pictures(tasks="digit-pears"), None, "problem.tasks"),
+        (lambda: Pictures(tasks=((1, 8),)), None, "problem.tasks"),
     ],
 )
 def test_bad_input_is_a_sentence(problem, graph, key):
     with pytest.raises(BadInput) as caught:
-        problem.task(1, 1, np.float64, "stored", graph)
+        problem().task(1, 1, np.float64, "stored", graph)
     assert caught.value.key == key
 
 

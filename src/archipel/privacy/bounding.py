@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.describe import Checked, key
 from archipel.errors import BadInput, did_you_mean
 from archipel.node import fast, kernel
 
@@ -134,21 +135,18 @@ def clip_targets(targets: Any, bound: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Bounds(Checked):
     """||x||_2 <= features, |y| <= target, ||w||_2 <= radius; infinite where nothing is enforced.
 
     The radius must hold for the model *at which the gradient is taken*. In zCDP-NFL that is the noised w~, so
     it is projected after the noise (which costs no privacy), not only before it.
     """
 
-    features: float = math.inf
-    target: float = math.inf
-    radius: float = math.inf
+    section = "privacy.bounds"
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise BadInput(f"privacy.bounds.{name}", value, "a positive bound, or none")
+    features: float = key(math.inf, "the largest L2 norm of an example's features", above=0, noun="a bound")
+    target: float = key(math.inf, "the largest size of an example's target", above=0, noun="a bound")
+    radius: float = key(math.inf, "the largest L2 norm of a model", above=0, noun="a bound")
 
     @property
     def residual(self) -> float:

@@ -7,15 +7,15 @@ falls silent. Targets and noise are one number for all clients, a list with one 
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.describe import REQUIRED, Checked, key
 from archipel.draws import BUDGET, key_of, uniform
-from archipel.errors import BadInput, did_you_mean
-from archipel.privacy.accounting import check_delta, zcdp_epsilon
+from archipel.errors import BadInput
+from archipel.privacy.accounting import zcdp_epsilon
 from archipel.privacy.bounding import Bounds, gradient_bound
 from archipel.privacy.calibration import (
     SPARE,
@@ -38,8 +38,8 @@ SILENT = -1.0  # in a schedule: nothing may be said this round
 class Range:
     """A range, from which every client's own number is drawn, once per seed."""
 
-    low: float
-    high: float
+    low: float = key(REQUIRED, "the least of the clients' numbers")
+    high: float = key(REQUIRED, "the largest of the clients' numbers")
 
 
 Amount = Range | tuple[float, ...] | float | None
@@ -66,7 +66,7 @@ class Noise(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Privacy:
+class Privacy(Checked):
     """What is promised to whom.
 
     `schedule` is "constant", "geometric" (the variance is multiplied by `zeta` after every round) or a list of your
@@ -77,32 +77,31 @@ class Privacy:
     only declared, and every guarantee says `assumed`.
     """
 
-    mechanism: str = "gaussian"
-    epsilon: Amount = None
-    delta: float = 1e-5
-    rho: Amount = None
-    noise: Amount = None
-    schedule: str | tuple[float, ...] = "constant"
-    zeta: float = 1.0
-    releases: int = 0
-    calibration: str = "exact"
-    unit: str = "sample"
-    relation: str = "replace-one"
-    clip: float = math.inf
-    bounds: Bounds = field(default_factory=Bounds)
-    enforce: bool = True
+    section = "privacy"
+
+    mechanism: str = key("gaussian", "the law of the noise", choices=tuple(MECHANISMS))
+    epsilon: Amount = key(None, "what a client may pay in all: (epsilon, delta) differential privacy", symbol="epsilon")
+    delta: float = key(1e-5, "the chance with which epsilon may not hold", above=0, below=1, symbol="delta")
+    rho: Amount = key(None, "what a client may pay in all: zero-concentrated differential privacy", symbol="rho")
+    noise: Amount = key(None, "the scale of the noise, in place of a target or beside it", symbol="sigma")
+    schedule: str | tuple[float, ...] = key(
+        "constant", "how the noise changes with the rounds, or a factor for each", at_least=0,
+        choices=("constant", "geometric"),
+    )  # fmt: skip
+    zeta: float = key(
+        1.0, "by what the variance is multiplied after each round of a geometric schedule", above=0, at_most=1,
+        symbol="zeta",
+    )  # fmt: skip
+    releases: int = key(0, "for how many releases the noise is planned; 0: one a round", at_least=0, unit="releases")
+    calibration: str = key("exact", "how a target becomes noise: exactly, or as published", choices=CALIBRATIONS)
+    unit: str = key("sample", "what is protected: a sample, or all of a client's", choices=tuple(UNITS))
+    relation: str = key("replace-one", "what neighbouring data sets are", choices=tuple(RELATIONS))
+    clip: float = key(math.inf, "the largest norm of an example's gradient", above=0, at_most=LARGEST, noun="a bound")
+    bounds: Bounds = key(Bounds, "what features, targets and models are clipped to")
+    enforce: bool = key(True, "whether nodes clip to these bounds; false: they are only assumed")
 
     def __post_init__(self) -> None:
-        known: tuple[tuple[str, Sequence[str]], ...] = (
-            ("mechanism", tuple(MECHANISMS)),
-            ("calibration", CALIBRATIONS),
-            ("unit", UNITS),
-            ("relation", RELATIONS),
-        )
-        for name, words in known:
-            if getattr(self, name) not in words:
-                raise BadInput(f"privacy.{name}", getattr(self, name), did_you_mean(getattr(self, name), words))
-        check_delta(self.delta)
+        super().__post_init__()
         check_amount("privacy.epsilon", self.epsilon, above=True)
         check_amount("privacy.rho", self.rho, above=True)
         check_amount("privacy.noise", self.noise, above=False)
@@ -111,22 +110,15 @@ class Privacy:
             raise BadInput("privacy.rho", self.rho, "either epsilon (with delta) or rho, not both")
         if self.epsilon is None and self.rho is None and self.noise is None and isinstance(self.schedule, str):
             raise BadInput("privacy.epsilon", "(missing)", "a target, epsilon or rho, or the noise itself")
-        if not (0 < self.clip <= LARGEST or self.clip == math.inf):
-            raise BadInput("privacy.clip", self.clip, "a positive bound")
-        if self.releases < 0:
-            raise BadInput("privacy.releases", self.releases, "a number of releases, or 0 for one a round")
         if self.calibration != "exact" and (self.epsilon is None or self.mechanism != "gaussian"):
             right = '"exact", or a Gaussian mechanism with an epsilon for its target'
             raise BadInput("privacy.calibration", self.calibration, right)
 
     def check_schedule(self) -> None:
         """A schedule that can be followed."""
-        if not isinstance(self.schedule, str):
-            if not self.schedule or not all(0 <= scale < math.inf for scale in self.schedule):
-                raise BadInput("privacy.schedule", self.schedule, "finite factors, at least 0, one a round")
-        elif self.schedule not in ("constant", "geometric"):
-            raise BadInput("privacy.schedule", self.schedule, '"constant", "geometric" or a list of factors')
-        if self.schedule == "geometric" and not 0 < self.zeta < 1:
+        if not len(self.schedule):
+            raise BadInput("privacy.schedule", self.schedule, "finite factors, at least 0, one a round")
+        if self.schedule == "geometric" and self.zeta == 1:
             raise BadInput("privacy.zeta", self.zeta, "a factor strictly between 0 and 1")
         if self.schedule != "geometric" and self.zeta != 1:
             raise BadInput("privacy.zeta", self.zeta, '1, or schedule = "geometric"')

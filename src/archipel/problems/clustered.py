@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked, key
 from archipel.errors import BadInput, did_you_mean
 from archipel.node import kernel
 from archipel.problems.datasets import beijing, images
@@ -17,7 +18,7 @@ from archipel.problems.scoring.deviation import Judge
 from archipel.problems.splits import clusters
 from archipel.problems.splits.shards import Shards, TrainTest, join, numbered
 from archipel.problems.stored import Empty, Shard, stored_task, streamed_task
-from archipel.problems.task import Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
 from archipel.topology.shapes import dealt
 
 DRAWN, LATER = 402, 403  # the tags of the draws of this problem, and of those after a change
@@ -72,7 +73,7 @@ def sought(graph: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Related:
+class Related(Checked):
     """Linear models that are related: w_q = w_0 + gamma_q w_0 (PGFL, V-A; NPFL-RL, 6.3).
 
     `gammas` are drawn from U(-spread, spread) unless given. `relation` = "turned" moves each w_q in a direction of
@@ -81,42 +82,35 @@ class Related:
     on, if it is given, a share `moved` of the clients have the data of another cluster.
     """
 
+    section = "problem"
     clustered: ClassVar = True
 
-    clients: int = 150
-    tasks: int = 3
-    size: int = 60
-    samples: tuple[int, ...] = (2, 9)
-    spread: float = 0.15
-    gammas: tuple[float, ...] = ()
-    relation: str = "scaled"
-    noise: float | tuple[float, ...] = 0.1
-    loss: str = "squared"
-    test: int = 200
-    change: int = 0
-    moved: float = 0.1
+    clients: int = key(150, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
+    tasks: int = key(3, "how many related models, and so clusters of clients, there are", at_least=1, symbol="Q")
+    size: int = key(60, "how many weights a model has", at_least=1, at_most=MOST_FEATURES, symbol="d")
+    samples: tuple[int, ...] = key((2, 9), "the least and the largest number of samples", at_least=1, length=2)
+    spread: float = key(0.15, "gammas are drawn from -spread to spread", at_least=0)
+    gammas: tuple[float, ...] = key((), "how far each task is from the common one; none given: drawn", symbol="gamma_q")
+    relation: str = key("scaled", "whether tasks scale the common model or turn it", choices=("scaled", "turned"))
+    noise: float | tuple[float, ...] = key(
+        0.1, "the variance of an observation's noise, or the least and the largest of the clients'", at_least=0,
+        length=2,
+    )  # fmt: skip
+    loss: str = key("squared", "what is minimised", choices=("squared", "logistic"))
+    test: int = key(200, "how many samples the models of a cluster are tested on", at_least=1)
+    change: int = key(0, "the round from which some clients have other data; 0: never", at_least=0, noun="a round")
+    moved: float = key(
+        0.1, "the share of the clients whose data change cluster", at_least=0, at_most=1, noun="a share of the clients"
+    )
 
-    def check(self) -> None:
-        """Refuse what cannot be drawn."""
-        for name in ("clients", "tasks", "size", "test"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"problem.{name}", getattr(self, name), "at least 1")
-        if len(self.samples) != 2 or not 1 <= self.samples[0] <= self.samples[1]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples[0] > self.samples[1]:
             raise BadInput("problem.samples", self.samples, "the least and the largest number of samples, from 1 up")
-        if self.gammas and (len(self.gammas) != self.tasks or not np.isfinite(self.gammas).all()):
+        if self.gammas and len(self.gammas) != self.tasks:
             raise BadInput("problem.gammas", self.gammas, f"{self.tasks} numbers, one a task")
-        if not 0 <= self.spread < np.inf:
-            raise BadInput("problem.spread", self.spread, "a number of 0 or more")
-        if self.relation not in ("scaled", "turned"):
-            raise BadInput("problem.relation", self.relation, '"scaled" or "turned"')
-        if self.loss not in ("squared", "logistic"):
-            raise BadInput("problem.loss", self.loss, '"squared" or "logistic"')
-        if len(self.variances) != 2 or not 0 <= self.variances[0] <= self.variances[1] < np.inf:
+        if self.variances[0] > self.variances[1]:
             raise BadInput("problem.noise", self.noise, "a variance, or the least and the largest one")
-        if self.change < 0 or not 0 <= self.moved <= 1:
-            raise BadInput(
-                "problem.moved", self.moved, "a share of the clients from 0 to 1, and a round for the change"
-            )
 
     @property
     def variances(self) -> tuple[float, ...]:
@@ -125,7 +119,6 @@ class Related:
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, graph: Any = None) -> Task:
         """Everyone's samples, drawn for the cluster that the graph puts them in."""
-        self.check()
         cluster = settled(self.tasks, self.clients, graph, seed)
         draw = np.random.default_rng([seed, DRAWN])
         truth = self.models(draw)
@@ -192,7 +185,7 @@ TASKS: dict[str, tuple[str, tuple[clusters.Task, ...], tuple[int, int]]] = {
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Pictures(Checked):
     """Which of two sorts is this picture of? Every cluster tells other sorts apart (PGFL, V-B and V-C).
 
     `tasks` is one of digit-pairs, digit-triplets, organs-alike, organs-apart, or a list of your own: for each
@@ -200,13 +193,19 @@ class Pictures:
     has.
     """
 
+    section = "problem"
     clustered: ClassVar = True
 
-    tasks: Any = "digit-pairs"
-    dataset: str = ""
-    clients: int = 150
-    samples: tuple[int, ...] = ()
-    shrink: int = 1
+    tasks: Any = key("digit-pairs", f"which labels each cluster tells apart: {', '.join(TASKS)}, or your own lists")
+    dataset: str = key("", "the pictures; none named: those of the tasks")
+    clients: int = key(150, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
+    samples: tuple[int, ...] = key(
+        (),
+        "the least and the largest number of pictures; none given: the article's",
+        at_least=1,
+        length=(0, 2),
+    )
+    shrink: int = key(1, "squares of so many pixels a side become one", at_least=1, unit="pixels")
 
     def described(self) -> tuple[str, tuple[clusters.Task, ...], tuple[int, int]]:
         """The data set, the tasks and the numbers of pictures."""
@@ -219,8 +218,6 @@ class Pictures:
             if not all(isinstance(t, tuple) and len(t) == 2 and all(isinstance(s, tuple) for s in t) for t in tasks):
                 raise BadInput("problem.tasks", self.tasks, "for each cluster two lists of labels, as [[1], [8]]")
         chosen = self.samples or samples
-        if len(chosen) != 2:
-            raise BadInput("problem.samples", chosen, "the least and the largest number of pictures of a client")
         return self.dataset or dataset, tasks, (chosen[0], chosen[1])
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, graph: Any = None) -> Task:
@@ -236,16 +233,21 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class BeijingStations:
+class BeijingStations(Checked):
     """A model for each of twelve stations: learn from the hours from `start` on, be judged by those that follow."""
 
-    start: int = 0
-    target: str = "PM2.5"
-    columns: tuple[str, ...] = ("SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "wind-north", "wind-east")
-    ahead: int = 0
-    train_hours: int = beijing.FORTNIGHT
-    test_hours: int = beijing.MONTH
-    intercept: bool = True
+    section = "problem"
+
+    start: int = key(0, "the first hour to learn from, counted from the first of the data", at_least=0, noun="an hour")
+    target: str = key("PM2.5", "the column that is predicted")
+    columns: tuple[str, ...] = key(
+        ("SO2", "NO2", "CO", "O3", "TEMP", "PRES", "DEWP", "RAIN", "wind-north", "wind-east"),
+        "the columns to predict from",
+    )
+    ahead: int = key(0, "how long before the target the inputs are measured", at_least=0, unit="hours")
+    train_hours: int = key(beijing.FORTNIGHT, "how long a station learns", at_least=1, unit="hours")
+    test_hours: int = key(beijing.MONTH, "how long it is tested after that", at_least=1, unit="hours")
+    intercept: bool = key(True, "whether a model has a constant input")
 
     def split(self) -> TrainTest:
         """The stations' hours in standard units, with a constant input where a model has an intercept."""

@@ -18,15 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked, key
 from archipel.errors import BadInput, did_you_mean
 from archipel.problems import files
 from archipel.problems.datasets import images
 from archipel.problems.datasets.npz import arrays_in
-from archipel.problems.models.networks import Network, Units, build, torch_or_sentence
+from archipel.problems.models.networks import Network, Units, build, one_thread, torch_or_sentence
 from archipel.problems.splits import partition
 from archipel.problems.splits.shards import Shards, gather, hold_out, one
 from archipel.problems.stored import Empty
-from archipel.problems.task import Task
+from archipel.problems.task import MOST_CLIENTS, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
 SUBSET = 211  # the tag of the draw that keeps some of the samples
@@ -40,12 +41,11 @@ SETTINGS = {  # which keys a split takes
 
 
 class Samples(NamedTuple):
-    """All clients' samples, one client's after the other's, and the network that learns from them."""
+    """All clients' samples, one client's after the other's."""
 
     x: Any
     y: Any
     starts: Any
-    learner: Any
 
 
 class Shard(NamedTuple):
@@ -67,7 +67,7 @@ class Pool(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Deep:
+class Deep(Checked):
     """A network on labelled samples.
 
     `data` is your own: an npz with x and y (and x_test, y_test, and columns to split by), or a folder with
@@ -78,26 +78,28 @@ class Deep:
     that you know, not taken from anyone's data.
     """
 
-    dataset: str = "digits"
-    data: str = ""
-    model: str = "cnn"
-    widths: tuple[int, ...] = ()
-    activation: str = "relu"
-    loss: str = "cross-entropy"
-    clients: int = 10
-    split: str = "iid"
-    each: int = 2
-    pieces: int = 3
-    alpha: float = 0.5
-    fewest: int = 1
-    most: int = 6
-    power: float = 1.0
-    column: str = ""
-    samples: int = 0
-    test: int = 0
-    shrink: int = 1
-    center: float = 0.0
-    spread: float = 1.0
+    section = "problem"
+
+    dataset: str = key("digits", "the pictures, by the name of their data set")
+    data: str = key("", "your own data in place of a data set: an npz, or a folder with a file for each client")
+    model: str = key("cnn", 'the network: cnn, mlp, or your own as in "my_model.py:Net"')
+    widths: tuple[int, ...] = key((), "the widths of the hidden layers; none given: the network's own", at_least=1)
+    activation: str = key("relu", "what stands between the layers of cnn and mlp", choices=("relu", "tanh"))
+    loss: str = key("cross-entropy", "what is minimised", choices=("cross-entropy", "squared"))
+    clients: int = key(10, "how many clients the samples are dealt to", at_least=1, at_most=MOST_CLIENTS)
+    split: str = key("iid", "how samples are dealt to clients", choices=("column", *partition.SPLITS))
+    each: int = key(2, "how many shards a client gets, where split = shards", at_least=1)
+    pieces: int = key(3, "how many pieces a label is cut into, where split = label-shards", at_least=1)
+    alpha: float = key(0.5, "the lower, the less alike clients are, where split = dirichlet", above=0, symbol="alpha")
+    fewest: int = key(1, "the least number of labels of a client, where split = unbalanced", at_least=1)
+    most: int = key(6, "the largest number of labels of a client, where split = unbalanced", at_least=1)
+    power: float = key(1.0, "how fast sizes fall with a client's rank, where split = uneven or unbalanced", at_least=0)
+    column: str = key("", "the column that names each sample's client, where split = column")
+    samples: int = key(0, "how many training samples are kept; 0: all", at_least=0)
+    test: int = key(0, "how many test samples are kept; 0: all", at_least=0)
+    shrink: int = key(1, "squares of so many pixels a side become one", at_least=1, unit="pixels")
+    center: float = key(0.0, "what is subtracted from inputs; public, not taken from the data")
+    spread: float = key(1.0, "what inputs are then divided by; public, not taken from the data", above=0)
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The data dealt by the seed, and the network with the seed's initial weights."""
@@ -105,10 +107,6 @@ class Deep:
         if data_kind != "deep":
             right = f"a problem for linear models with this algorithm; deep ones go with {DEEP_ALGORITHMS}"
             raise BadInput("problem.kind", "deep", right)
-        if not 0 < self.spread < np.inf:
-            raise BadInput("problem.spread", self.spread, "a positive number")
-        if self.loss not in LOSSES:
-            raise BadInput("problem.loss", self.loss, did_you_mean(self.loss, LOSSES))
         train, test, top = self.dealt(seed)
         return deep_task(self, train, test, top, seed, dtype)
 
@@ -245,8 +243,8 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, seed: int,
     def inputs(samples: int) -> Iterator[Any]:
         raise BadInput("problem.kind", "deep", "a problem for linear models: theory of this algorithm needs its inputs")
 
-    source = Samples(x, y, train.starts, network)
-    return Task(source, Empty(np.zeros(1)), look, network.size, train.clients, score, inputs, False, train.names)
+    source, sample = Samples(x, y, train.starts), Empty(np.zeros(1))
+    return Task(source, sample, look, network.size, train.clients, score, inputs, False, train.names, learner=network)
 
 
 def check_answers(network: Network, x: Any, count: int, name: str) -> None:
@@ -269,8 +267,9 @@ def check_answers(network: Network, x: Any, count: int, name: str) -> None:
 
 def judged(network: Network, model: Any, x: Any, y: Any) -> dict[str, float]:
     """Accuracy and mean loss; the mean squared error where targets are numbers."""
-    answers = network.answers(model, x)
-    loss = float(network.loss(answers, y))
+    with one_thread():
+        answers = network.answers(model, x)
+        loss = float(network.loss(answers, y))
     if network.loss is squared:
         return {"mse": loss}
     return {"accuracy": float((answers.argmax(1) == y).double().mean()), "loss": loss}

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked, key
 from archipel.draws import GOLDEN, NOISE, SIGNAL, key_of, normal, uniform
-from archipel.errors import BadInput, did_you_mean
+from archipel.errors import BadInput
 from archipel.node import exact
 from archipel.problems.losses.online import DISTANCE, LINEAR, ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.measured import score_of
-from archipel.problems.task import Oracle, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Oracle, Task
 
 ROOT_3 = math.sqrt(3.0)  # a uniform draw from -ROOT_3 to ROOT_3 has deviation one
 REHEARSED = 64  # clients whose inputs are shown to those who ask for examples
@@ -96,7 +97,7 @@ def uniforms_of(keys: Any, purpose: int, count: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Drifting:
+class Drifting(Checked):
     """Online losses around something that is best for all, which stays where it is or moves on a circle.
 
     `loss`: "distance" (to a point), "linear" (a slope), of an answer to features "squared", "absolute", "huber", or
@@ -106,22 +107,30 @@ class Drifting:
     for all, `noise` how far a client's samples do. After t rounds the angle is `speed` t^`drift`; at drift 0 it stays.
     """
 
-    clients: int = 10
-    size: int = 5
-    loss: str = "distance"
-    space: str = "ball"
-    reach: float = 0.6
-    noise: float = 0.3
-    lean: float = 0.2
-    drift: float = 0.0
-    speed: float = 0.3
-    sharpness: float = 8.0
-    ridge: float = 0.0
-    test: int = 500
+    section = "problem"
+
+    clients: int = key(10, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
+    size: int = key(5, "how many weights the model has", at_least=2, at_most=MOST_FEATURES)
+    loss: str = key("distance", "what is minimised", choices=tuple(ONLINE_LOSSES))
+    space: str = key("ball", "where what is best lies", choices=("ball", "simplex"))
+    reach: float = key(0.6, "how far from the middle of the space what is best lies", at_least=0, at_most=1)
+    noise: float = key(0.3, "how far a client's samples are from its own law", at_least=0)
+    lean: float = key(0.2, "how far clients differ from what is best for all", at_least=0)
+    drift: float = key(0.0, "the power of time with which what is best moves; 0: it stays", at_least=0, at_most=1)
+    speed: float = key(0.3, "the angle that what is best has moved after one round", at_least=0, unit="radians")
+    sharpness: float = key(8.0, "how far apart the two classes of the logistic loss are, in their spread", at_least=0)
+    ridge: float = key(0.0, "the weight of ||w||^2 / 2 in each client's loss", at_least=0)
+    test: int = key(500, "how many samples models are tested on", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.space == "simplex" and self.size < 3:
+            raise BadInput("problem.size", self.size, "at least 3, for a simplex")
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The clients' laws for a seed, and what a meter knows."""
-        self.check(data_kind)
+        if data_kind != "stream":
+            raise BadInput("problem.kind", "drifting", "stored data, for this algorithm; this is a stream")
         code, centre = ONLINE_LOSSES[self.loss], self.path(seed, rounds)
         lean = self.leans(seed)
         source = Stream(centre, lean, np.array([code, self.noise, self.sharpness]))
@@ -134,25 +143,6 @@ class Drifting:
             source, sample, observe, self.size, self.clients, self.score(code, centre, seed), self.inputs(source, seed),
             loss=code, regulariser=(0.0, self.clients * self.ridge / 2), oracle=oracle,
         )  # fmt: skip
-
-    def check(self, data_kind: str) -> None:
-        """Refuse what cannot be drawn."""
-        if data_kind != "stream":
-            raise BadInput("problem.kind", "drifting", "stored data, for this algorithm; this is a stream")
-        if self.loss not in ONLINE_LOSSES:
-            raise BadInput("problem.loss", self.loss, did_you_mean(self.loss, ONLINE_LOSSES))
-        if self.space not in ("ball", "simplex"):
-            raise BadInput("problem.space", self.space, did_you_mean(self.space, ("ball", "simplex")))
-        least = 3 if self.space == "simplex" else 2
-        for key, lowest in (("clients", 1), ("size", least), ("test", 1)):
-            if getattr(self, key) < lowest:
-                raise BadInput(f"problem.{key}", getattr(self, key), f"at least {lowest}")
-        for key in ("noise", "lean", "speed", "sharpness", "ridge"):
-            if not 0 <= getattr(self, key) < math.inf:
-                raise BadInput(f"problem.{key}", getattr(self, key), "a finite number, at least 0")
-        for key in ("reach", "drift"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise BadInput(f"problem.{key}", getattr(self, key), "a number from 0 to 1")
 
     def path(self, seed: int, rounds: int) -> Any:
         """What is best for all in each round, one row where it stays; for linear losses the slope that points away."""
@@ -251,27 +241,23 @@ class Growth(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GrowingMean:
+class GrowingMean(Checked):
     """Section 2.4 of the dissertation: online logistic regression on data whose mean is label + t / 2 for both classes.
 
     Normalised, all features tend to (1, ..., 1) / sqrt(size), whatever the label: nothing is left to learn.
     """
 
-    clients: int = 3
-    size: int = 5
-    growth: float = 0.5
-    ridge: float = 0.1
+    section = "problem"
+
+    clients: int = key(3, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
+    size: int = key(5, "how many weights the model has", at_least=1, at_most=MOST_FEATURES)
+    growth: float = key(0.5, "by how much the mean of the inputs grows in a round", at_least=0)
+    ridge: float = key(0.1, "the weight of ||w||^2 / 2 in each client's loss", at_least=0)
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The stream of a seed."""
         if data_kind != "stream":
             raise BadInput("problem.kind", "growing-mean", "stored data, for this algorithm; this is a stream")
-        for key in ("clients", "size"):
-            if getattr(self, key) < 1:
-                raise BadInput(f"problem.{key}", getattr(self, key), "at least 1")
-        for key in ("growth", "ridge"):
-            if not 0 <= getattr(self, key) < math.inf:
-                raise BadInput(f"problem.{key}", getattr(self, key), "a finite number, at least 0")
         source = Growth(np.array([self.growth]), np.zeros((self.clients, 1)))
         sample = Seen(np.zeros(self.size, dtype), np.zeros(1, dtype))
         x, y = (part.reshape(-1, *part.shape[2:]) for part in self.past(seed, rounds, rounds + 100))

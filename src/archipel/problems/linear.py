@@ -5,35 +5,32 @@ from typing import Any
 
 import numpy as np
 
-from archipel.errors import BadInput
+from archipel.describe import Checked, key
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
-from archipel.problems.task import Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Checked):
     """y = x^T w + noise (or its sign, for the logistic loss), with normal x and one w for everyone."""
 
-    clients: int = 50
-    size: int = 20
-    samples: int = 100
-    noise: float = 0.1
-    test: int = 500
-    loss: str = "squared"
-    features: int = 0
-    width: float = 3.0
+    section = "problem"
+
+    clients: int = key(50, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
+    size: int = key(20, "how many inputs, and so weights, the model has", at_least=1, at_most=MOST_FEATURES)
+    samples: int = key(100, "how many samples each client has", at_least=1)
+    noise: float = key(0.1, "the deviation of the noise of an observation", at_least=0)
+    test: int = key(500, "how many samples models are tested on", at_least=1)
+    loss: str = key("squared", "what is minimised", choices=tuple(LOSSES))
+    features: int = key(
+        0, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_FEATURES
+    )
+    width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """Everyone's samples, drawn at once."""
-        for name in ("clients", "size", "samples", "test"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"problem.{name}", getattr(self, name), "at least 1")
-        if self.noise < 0:
-            raise BadInput("problem.noise", self.noise, "a deviation of 0 or more")
-        if self.loss not in LOSSES:
-            raise BadInput("problem.loss", self.loss, "one of " + ", ".join(LOSSES))
         draw = np.random.default_rng([seed, 21])
         truth = draw.standard_normal(self.size) / np.sqrt(self.size)
         total = self.clients * self.samples

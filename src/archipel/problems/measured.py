@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.describe import REQUIRED, Checked, key
 from archipel.errors import BadInput
 from archipel.problems import files
 from archipel.problems.datasets import beijing, calcofi
@@ -19,7 +20,7 @@ from archipel.problems.scoring.deviation import Judge
 from archipel.problems.scoring.metrics import accuracy, squared_error
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest, standard
 from archipel.problems.stored import Score, stored_task, streamed_task
-from archipel.problems.task import Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
 
 UNCHANGED = Scaling(0.0, 1.0)
 SCALES = "the scales of inputs and target are known to all, not taken from these data"
@@ -29,8 +30,6 @@ def measured_task(
     data: TrainTest, features: int, width: float, loss: str, seed: int, rounds: int, dtype: Any, data_kind: str
 ) -> Task:
     """A task on training and test data, as the algorithm wants it shown."""
-    if loss not in LOSSES:
-        raise BadInput("problem.loss", loss, "one of " + ", ".join(LOSSES))
     world = fourier(data.train.x.shape[1], features, width, seed, dtype) if features else None
     test_x = np.asarray(data.test.x, dtype)
     score = score_of(LOSSES[loss], test_x if world is None else mapped(world, test_x), np.asarray(data.test.y, dtype))
@@ -55,7 +54,7 @@ def score_of(loss: int, x: Any, y: Any) -> Score:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Checked):
     """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
 
     `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is
@@ -64,28 +63,39 @@ class Files:
     added to the sum of the clients' mean losses.
     """
 
-    data: str
-    target: str = "y"
-    columns: tuple[str, ...] = ()
-    test: float | str = 0.2
-    hold: str = "random"
-    loss: str = "squared"
-    features: int = 0
-    width: float = 3.0
-    standardise: bool = True
-    judged: str = "together"
-    l1: float = 0.0
-    l2: float = 0.0
+    section = "problem"
+
+    data: str = key(REQUIRED, 'the clients\' files: a folder, or a pattern such as "sensors/*.csv"')
+    target: str = key("y", "the column that is predicted")
+    columns: tuple[str, ...] = key((), "the columns to predict from; none named: all but the target")
+    test: float | str = key(
+        0.2, "what models are tested on: a share of each client's samples, or other files", above=0, below=1,
+        noun="a share",
+    )  # fmt: skip
+    hold: str = key("random", "which samples of a client are held out for the test", choices=("random", "last"))
+    loss: str = key("squared", "what is minimised", choices=tuple(LOSSES))
+    features: int = key(
+        0, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_FEATURES
+    )
+    width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
+    standardise: bool = key(True, "whether inputs (and a target that is a number) have mean 0 and deviation 1")
+    judged: str = key(
+        "together", "tested on everyone's samples, or each client's own model on its own", choices=("together", "own")
+    )
+    l1: float = key(0.0, "the weight of ||w||_1 beside the sum of the clients' mean losses", at_least=0)
+    l2: float = key(0.0, "the weight of ||w||^2 beside the sum of the clients' mean losses", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
+        if twice:
+            raise BadInput("problem.columns", twice[0], "each column once")
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The files' samples, split into training and test."""
-        if self.judged not in ("together", "own"):
-            raise BadInput("problem.judged", self.judged, '"together" or "own"')
         for name, weight in (("l1", self.l1), ("l2", self.l2)):
-            if not 0 <= weight < np.inf or (weight > 0 and data_kind == "stream"):
-                raise BadInput(
-                    f"problem.{name}", weight, "at least 0, and 0 for an algorithm that learns from a stream"
-                )
+            if weight > 0 and data_kind == "stream":
+                raise BadInput(f"problem.{name}", weight, "0 for an algorithm that learns from a stream")
         train, test = files.read_split(self.data, self.test, self.target, self.columns, seed, self.hold)
         if self.loss == "logistic":
             check_classes(train.y)
@@ -141,38 +151,46 @@ def check_classes(y: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Calcofi:
+class Calcofi(Checked):
     """Salinity from other measurements of sea water: 80,000 samples, 256 clients, uneven; whole casts stay together.
 
     `columns` = "measured" keeps apart what was computed from salinity itself; "all" is what the article used.
     """
 
-    clients: int = 256
-    rows: int = 80_000
-    test: int = 8_000
-    columns: str = "all"
-    features: int = 200
-    width: float = 3.0
+    section = "problem"
+
+    clients: int = key(256, "how many clients the samples are dealt to", at_least=1, at_most=MOST_CLIENTS, symbol="K")
+    rows: int = key(80_000, "how many samples there are to learn from, in all", at_least=1)
+    test: int = key(8_000, "how many samples, at least, models are tested on; whole casts", at_least=1)
+    columns: str = key(
+        "all", "the article's inputs, or without what was computed from salinity", choices=("all", "measured")
+    )
+    features: int = key(
+        200, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_FEATURES
+    )
+    width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The sea, split anew for each seed."""
-        if self.columns not in ("all", "measured"):
-            raise BadInput("problem.columns", self.columns, '"all" or "measured"')
         columns = calcofi.ALL if self.columns == "all" else calcofi.MEASURED
         data = calcofi.federate(calcofi.load(), seed, self.clients, self.rows, self.test, columns)
         return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, data_kind)
 
 
 @dataclass(frozen=True)
-class BeijingAir:
+class BeijingAir(Checked):
     """PM2.5 at twelve stations from the weather and other pollutants: a station is a client."""
 
-    target: str = "PM2.5"
-    columns: tuple[str, ...] = ()
-    ahead: int = 0
-    test: float = 0.2
-    features: int = 0
-    width: float = 3.0
+    section = "problem"
+
+    target: str = key("PM2.5", "the column that is predicted")
+    columns: tuple[str, ...] = key((), "the columns to predict from; none named: all that was measured")
+    ahead: int = key(0, "how long before the target the inputs are measured", at_least=0, unit="hours")
+    test: float = key(0.2, "the share of a station's hours, its last ones, held out", above=0, below=1, noun="a share")
+    features: int = key(
+        0, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_FEATURES
+    )
+    width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The stations' hours in order, the last ones held out."""

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from archipel.errors import BadInput, Missing, did_you_mean
+from archipel.describe import Checked, key
+from archipel.errors import BadInput, Missing
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
 from archipel.problems.measured import score_of
 from archipel.problems.splits.shards import Shards, numbered
 from archipel.problems.stored import stored_task
-from archipel.problems.task import Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
 
 OBJECTIVES = {  # loss, l2 in the thesis
     "ridge": ("squared", 1.0),
@@ -31,27 +32,35 @@ WEIGHT = "the weight of the l1 part is known to all, not taken from these data (
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Checked):
     """Ridge, elastic net, least absolute deviation, logistic or Huber regression, scored against the exact solution.
 
     y = x^T w + noise (or its sign) with normal x and a w of mean square one, of which the last `zeros` weights are 0.
     `l1` and `l2` are the thesis' where they are not given: l2 = 1, and for the elastic net l1 = 0.001 ||X^T y||_inf.
     """
 
-    objective: str = "ridge"
-    clients: int = 50
-    samples: int = 50
-    size: int = 8
-    noise: float = 0.1
-    zeros: int = 0
-    l1: float | None = None
-    l2: float | None = None
-    test: int = 500
-    reference: bool = True
+    section = "problem"
+
+    objective: str = key("ridge", "what is minimised", choices=tuple(OBJECTIVES))
+    clients: int = key(50, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
+    samples: int = key(50, "how many samples each client has", at_least=1, symbol="D_k")
+    size: int = key(8, "how many inputs, and so weights, the model has", at_least=1, at_most=MOST_FEATURES, symbol="P")
+    noise: float = key(0.1, "the deviation of the noise of an observation", at_least=0)
+    zeros: int = key(0, "how many of the true weights, the last ones, are 0", at_least=0)
+    l1: float | None = key(None, "the weight of ||w||_1 in the objective; not given: the thesis'", at_least=0)
+    l2: float | None = key(None, "the weight of ||w||^2 in the objective; not given: the thesis'", at_least=0)
+    test: int = key(500, "how many samples models are tested on", at_least=1)
+    reference: bool = key(True, "whether models are compared with the exact, centralised solution (needs CVXPY)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.zeros >= self.size:
+            raise BadInput("problem.zeros", self.zeros, f"from 0 to {self.size - 1} weights that are zero")
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """Everyone's samples, and the distance to the centralised solution as the score."""
-        self.check(data_kind)
+        if data_kind != "stored":
+            raise BadInput("problem.kind", "regression", 'an algorithm for stored data, or kind = "linear" for streams')
         x, y = self.drawn(seed)
         kept = self.clients * self.samples
         loss, (l1, l2) = LOSSES[OBJECTIVES[self.objective][0]], self.regulariser(x[:kept], y[:kept])
@@ -67,22 +76,6 @@ class Regression:
         return stored_task(shards, score, dtype)._replace(
             loss=loss, regulariser=(l1, l2), assumed_public=assumed_public
         )
-
-    def check(self, data_kind: str) -> None:
-        """Refuse what makes no sense."""
-        if self.objective not in OBJECTIVES:
-            raise BadInput("problem.objective", self.objective, did_you_mean(self.objective, OBJECTIVES))
-        for name in ("clients", "samples", "size", "test"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"problem.{name}", getattr(self, name), "at least 1")
-        for name in ("noise", "l1", "l2"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise BadInput(f"problem.{name}", value, "a finite number, at least 0")
-        if not 0 <= self.zeros < self.size:
-            raise BadInput("problem.zeros", self.zeros, f"from 0 to {self.size - 1} weights that are zero")
-        if data_kind != "stored":
-            raise BadInput("problem.kind", "regression", 'an algorithm for stored data, or kind = "linear" for streams')
 
     def drawn(self, seed: int) -> tuple[Any, Any]:
         """All samples, those for the test last."""

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked, key
 from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, uniform
 from archipel.errors import BadInput
 from archipel.node import cosines, kernel
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
-from archipel.problems.task import Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
 
 LAGS = 5  # x_n .. x_{n-4}
 SEEN = [0, 1, 4, 3]  # which of them a client sees
@@ -90,40 +91,37 @@ class Scratch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(Checked):
     """Clients with different autoregressive inputs learn one nonlinear function of four of them, (39).
 
     `samples` are the sizes of the data groups (client k is in group k mod groups), which arrive over `horizon`
     rounds. From round `change` on, if it is given, the function has the coefficients `changed`.
     """
 
-    clients: int = 256
-    samples: tuple[int, ...] = (500, 1000, 1500, 2000)
-    horizon: int = 2000
-    features: int = 200
-    width: float = 3.0
-    test: int = 1000
-    change: int = 0
-    changed: tuple[float, ...] = (-1.0, 0.8, 0.5)
+    section = "problem"
 
-    def check(self) -> None:
-        """Refuse what cannot be drawn."""
-        if self.clients < 1:
-            raise BadInput("problem.clients", self.clients, "at least one client")
-        if not self.samples or min(self.samples) < 0 or max(self.samples) > self.horizon:
+    clients: int = key(256, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
+    samples: tuple[int, ...] = key(
+        (500, 1000, 1500, 2000), "how many samples a client of each group sees within the horizon", at_least=0
+    )
+    horizon: int = key(2000, "the rounds over which a client's samples arrive", at_least=1, unit="rounds")
+    features: int = key(
+        200, "how many random Fourier features inputs pass through", at_least=1, at_most=MOST_FEATURES, symbol="D"
+    )
+    width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
+    test: int = key(1000, "how many samples models are tested on", at_least=1)
+    change: int = key(0, "the round from which the function is another one; 0: never", at_least=0, noun="a round")
+    changed: tuple[float, ...] = key((-1.0, 0.8, 0.5), "the function's coefficients after the change", length=3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.samples or max(self.samples) > self.horizon:
             raise BadInput("problem.samples", self.samples, f"sizes from 0 to the horizon ({self.horizon})")
-        if self.features < 1 or self.test < 1 or self.horizon < 1:
-            raise BadInput("problem.features", self.features, "positive sizes of features, test and horizon")
-        if not self.width > 0:
-            raise BadInput("problem.width", self.width, "a positive width of the kernel")
-        if len(self.changed) != 3:
-            raise BadInput("problem.changed", self.changed, "three coefficients")
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The clients' laws, the test set and the feature space of a seed."""
         if data_kind != "stream":
             raise BadInput("problem.kind", "synthetic", "data that is stored, for this algorithm; (39) is a stream")
-        self.check()
         world = fourier(4, self.features, self.width, seed, dtype)
         function = np.array([[1.0, 0.8, 0.5], self.changed], dtype)
         source = Streams(

@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from archipel.describe import Checked, key
 from archipel.draws import FADE
-from archipel.errors import BadInput, did_you_mean
+from archipel.errors import BadInput
 from archipel.topology import connectivity, files, shapes
 from archipel.topology import links as weights
-from archipel.topology.kinds import Graph, Names, check_clients, maker_of, name_of, names_of
+from archipel.topology.kinds import Graph, Names, check_clients, name_of, names_of
 from archipel.topology.links import Links
 
 
 @dataclass(frozen=True)
-class Digraph:
+class Digraph(Checked):
     """Clients with one-way links that may change every round: round n uses phase n mod `phases`.
 
     A sender's weights, its own share included, sum to one: that is `sums_to_one = "sender"`, what push-sum
@@ -31,21 +32,29 @@ class Digraph:
     must let everyone reach everyone.
     """
 
-    shape: str = "random"
-    mean_degree: float = 3.0
-    edges: str = ""
-    shares: str = "even"
-    sums_to_one: str = "sender"
-    phases: int = 1
-    fade: float = 0.0
-    opt_out: float = 0.0
-    window: int = 1
-    force: bool = False  # accept a sequence that is not strongly connected within its window
+    section = "topology"
+
+    shape: str = key("random", "the shape of the graph", choices=("random", "ring", "complete"))
+    mean_degree: float = key(3.0, "how many clients one of a random graph sends to, on average", at_least=1)
+    edges: str = key("", "a CSV with columns source, target, and weight and phase where wanted, in place of a shape")
+    shares: str = key("even", "how a client splits its weight", choices=("even", "random"))
+    sums_to_one: str = key("sender", "at which end of the links weights sum to one", choices=("sender", "receiver"))
+    phases: int = key(1, "how many graphs take turns", at_least=1, unit="rounds")
+    fade: float = key(0.0, "how likely a link is away in a phase", at_least=0, below=1, noun="a probability")
+    opt_out: float = key(0.0, "how likely a client is away in a phase", at_least=0, below=1, noun="a probability")
+    window: int = key(1, "within how many rounds everyone must reach everyone", at_least=1, unit="rounds", symbol="B")
+    force: bool = key(False, "whether a sequence that is not connected within its window is accepted")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self._thins() and self.phases == 1:
+            raise BadInput("topology.phases", self.phases, "at least 2, the rounds after which fading repeats itself")
+        if self.phases > 1 and not (self._thins() or self.edges or self.shape == "random"):
+            raise BadInput("topology.phases", self.phases, f'1: a "{self.shape}" changes only with fade or opt_out')
 
     def build(self, clients: int, seed: int, names: Names = None) -> Graph:
         """The graph of a run."""
         check_clients(clients, names)
-        self._check()
         if self.edges:
             base, names = self._from_file(clients, names)
         else:
@@ -57,33 +66,18 @@ class Digraph:
     def _thins(self) -> bool:
         return self.fade > 0 or self.opt_out > 0
 
-    def _check(self) -> None:
-        for key, least in (("phases", 1), ("window", 1)):
-            if getattr(self, key) < least:
-                raise BadInput(f"topology.{key}", getattr(self, key), f"a number of rounds, at least {least}")
-        for key in ("fade", "opt_out"):
-            if not 0 <= getattr(self, key) < 1:
-                raise BadInput(f"topology.{key}", getattr(self, key), "a probability from 0 to below 1")
-        for key, words in (("shares", ("even", "random")), ("sums_to_one", ("sender", "receiver"))):
-            if getattr(self, key) not in words:
-                raise BadInput(f"topology.{key}", getattr(self, key), did_you_mean(getattr(self, key), words))
-        if self._thins() and self.phases == 1:
-            raise BadInput("topology.phases", self.phases, "at least 2, the rounds after which fading repeats itself")
-        if self.phases > 1 and not (self._thins() or self.edges or self.shape == "random"):
-            raise BadInput("topology.phases", self.phases, f'1: a "{self.shape}" changes only with fade or opt_out')
-
     def _drawn(self, clients: int, seed: int, phase: int) -> Links:
         makers: dict[str, Callable[[], Any]] = {
             "random": lambda: shapes.random_strong(clients, self._count(clients), seed, phase),
             "ring": lambda: shapes.one_way_ring(clients),
             "complete": lambda: shapes.both_directions(shapes.complete(clients)),
         }
-        pairs = maker_of(makers, self.shape)() if clients > 1 else np.empty((0, 2), np.int64)
+        pairs = makers[self.shape]() if clients > 1 else np.empty((0, 2), np.int64)
         links = weights.from_pairs(clients, pairs[:, 1], pairs[:, 0])
         return self._shared(links, shapes.chances(seed, shapes.SHARES, phase, len(links.senders) + clients))
 
     def _count(self, clients: int) -> int:
-        if not 1 <= self.mean_degree <= clients - 1:
+        if self.mean_degree > clients - 1:
             raise BadInput("topology.mean_degree", self.mean_degree, f"a number from 1 to {clients - 1}")
         return round(clients * self.mean_degree)
 

@@ -4,19 +4,20 @@ Each is the `[topology]` table of a federation, field by field; `build` checks i
 run.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from archipel.errors import BadInput, did_you_mean
+from archipel.describe import Checked, key
+from archipel.errors import BadInput
 from archipel.topology import connectivity, files, shapes
 from archipel.topology import links as weights
 from archipel.topology.links import Links
 
 Names = Sequence[str] | None
+SHAPES = ("random", "ring", "grid", "complete", "none")
 DISCOVER = "discover"  # in place of a number of clusters: the algorithm finds who belongs together
 
 
@@ -49,11 +50,15 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Star:
+class Star(Checked):
     """One server and its clients, which may be in clusters (`groups`: a CSV with client, cluster)."""
 
-    clusters: int | str = 1  # a number, or "discover"
-    groups: str = ""
+    section = "topology"
+
+    clusters: int | str = key(
+        1, "how many clusters of clients there are; discover: the algorithm finds out", at_least=1, choices=(DISCOVER,)
+    )
+    groups: str = key("", "a CSV with columns client and cluster; none: dealt at random, of equal size")
 
     def build(self, clients: int, seed: int, names: Names = None) -> Graph:
         """The graph of a run."""
@@ -72,7 +77,7 @@ class Star:
 
 
 @dataclass(frozen=True)
-class Peers:
+class Peers(Checked):
     """Clients that talk to their neighbours, both ways.
 
     `random`: in one piece, with round(clients * mean_degree / 2) edges. `ring`; `grid`: square, not wrapped
@@ -80,12 +85,16 @@ class Peers:
     target, which then is the shape.
     """
 
-    shape: str = "random"
-    mean_degree: float = 3.0
-    edges: str = ""
-    clusters: int | str = 1  # a number, or "discover"
-    groups: str = ""
-    force: bool = False  # accept a graph in pieces
+    section = "topology"
+
+    shape: str = key("random", "the shape of the graph", choices=SHAPES)
+    mean_degree: float = key(3.0, "how many neighbours a client of a random graph has on average", at_least=0)
+    edges: str = key("", "a CSV with columns source and target, in place of a shape")
+    clusters: int | str = key(
+        1, "how many clusters of clients there are; discover: the algorithm finds out", at_least=1, choices=(DISCOVER,)
+    )
+    groups: str = key("", "a CSV with columns client and cluster; none: dealt at random, of equal size")
+    force: bool = key(False, "whether a graph in pieces is accepted")
 
     def build(self, clients: int, seed: int, names: Names = None) -> Graph:
         """The graph of a run."""
@@ -112,7 +121,7 @@ class Peers:
 
 
 @dataclass(frozen=True)
-class Servers:
+class Servers(Checked):
     """A graph of servers, each with its clients; clusters of clients lie across servers.
 
     The server graph has a shape of `Peers`, or is a CSV `edges` (source, target). Clients are spread
@@ -120,21 +129,23 @@ class Servers:
     size, or by a CSV `groups` (client, cluster).
     """
 
-    servers: int = 10
-    shape: str = "random"
-    mean_degree: float = 3.0
-    edges: str = ""
-    clients_per_server: int = 0  # 0: as it comes
-    members: str = ""
-    clusters: int | str = 1  # a number, or "discover"
-    groups: str = ""
-    force: bool = False  # accept a server graph in pieces, and servers without clients
+    section = "topology"
+
+    servers: int = key(10, "how many servers there are", at_least=1)
+    shape: str = key("random", "the shape of the graph of servers", choices=SHAPES)
+    mean_degree: float = key(3.0, "how many neighbours a server of a random graph has on average", at_least=0)
+    edges: str = key("", "a CSV with columns source and target, in place of a shape")
+    clients_per_server: int = key(0, "how many clients each server has; 0: as it comes", at_least=0)
+    members: str = key("", "a CSV with columns client and server; none: spread evenly, in order")
+    clusters: int | str = key(
+        1, "how many clusters of clients there are; discover: the algorithm finds out", at_least=1, choices=(DISCOVER,)
+    )
+    groups: str = key("", "a CSV with columns client and cluster; none: dealt at random, of equal size")
+    force: bool = key(False, "whether a server graph in pieces, and servers without clients, are accepted")
 
     def build(self, clients: int, seed: int, names: Names = None) -> Graph:
         """The graph of a run."""
         check_clients(clients, names)
-        if self.servers < 1:
-            raise BadInput("topology.servers", self.servers, "at least 1")
         links, server, server_names, names = self._from_files(clients, names)
         if not self.edges:
             pairs = _undirected(self.shape, self.servers, self.mean_degree, seed, self.force)
@@ -200,12 +211,6 @@ def check_clients(clients: int, names: Names) -> None:
         raise BadInput("clients", clients, f"a different name for each client (found {len(set(names))})")
 
 
-def maker_of(makers: dict[str, Callable[[], Any]], shape: str) -> Callable[[], Any]:
-    if shape not in makers:
-        raise BadInput("topology.shape", shape, did_you_mean(shape, makers))
-    return makers[shape]
-
-
 def _undirected(shape: str, nodes: int, mean_degree: float, seed: int, force: bool) -> Any:
     """The edges of a shape."""
     makers: dict[str, Callable[[], Any]] = {
@@ -215,12 +220,12 @@ def _undirected(shape: str, nodes: int, mean_degree: float, seed: int, force: bo
         "complete": lambda: shapes.complete(nodes),
         "none": lambda: np.empty((0, 2), np.int64),
     }
-    return maker_of(makers, shape)() if nodes > 1 else np.empty((0, 2), np.int64)
+    return makers[shape]() if nodes > 1 else np.empty((0, 2), np.int64)
 
 
 def _edge_count(nodes: int, mean_degree: float, force: bool) -> int:
     """round(n * mean / 2) edges; a graph in one piece has at least n - 1."""
-    if not (math.isfinite(mean_degree) and 0 <= mean_degree <= nodes - 1):
+    if mean_degree > nodes - 1:
         raise BadInput("topology.mean_degree", mean_degree, f"a number from 0 to {nodes - 1}, for {nodes} nodes")
     edges = round(nodes * mean_degree / 2)
     if edges < nodes - 1 and not force:
@@ -258,12 +263,10 @@ def _count(clusters: int | str) -> int:
 def _clusters(count: int | str, path: str, clients: int, seed: int, names: Names) -> tuple[Any, tuple[str, ...], Names]:
     """The cluster of each client, from a user's file or dealt; the clusters' names; the clients' names."""
     if isinstance(count, str):
-        if count != DISCOVER:
-            raise BadInput("topology.clusters", count, f'a number, or "{DISCOVER}"')
         if path:
             raise BadInput("topology.groups", path, f'no groups where clusters = "{DISCOVER}"')
         return np.zeros(clients, np.int64), (), names
-    if not 1 <= count <= clients:
+    if count > clients:
         right = f"a number from 1 to {clients}, so that no cluster is empty"
         raise BadInput("topology.clusters", count, right)
     if not path:

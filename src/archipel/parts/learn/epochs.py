@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.draws import BATCH, integer
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, kernel
@@ -118,9 +118,10 @@ def scratch(setup: Setup, batch: int) -> Scratch:
 
 
 @dataclass(frozen=True)
-class Epochs:
+class Epochs(Checked):
     """`epochs` passes over all samples in batches of `batch`; `proximal`: never far from where the round began."""
 
+    section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "stored"
 
     step: float = key(0.05, "how far a batch moves the model", above=0)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.node import add_scaled, dot, kernel
 from archipel.parts import LearnPiece, ProtectPiece, empty
 from archipel.problems.losses.supervised import SQUARED, slope
@@ -44,9 +44,10 @@ def refining(pay: Any, bound: Any, noise: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OnlineStep:
+class OnlineStep(Checked):
     """A step of this length on each new sample; `autonomous`: also while the server cannot be reached."""
 
+    section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "stream"
 
     step: float = key(0.4, "how far one sample moves the model", above=0, symbol="mu")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import MixPiece, Place, SharePiece
@@ -67,9 +67,10 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Buffered:
+class Buffered(Checked):
     """A server that moves once `size` changes are there, each weighed by how stale it is."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
 
     size: int = key(10, "changes that the server waits for", at_least=1, symbol="K")

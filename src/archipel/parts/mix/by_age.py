@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.node import kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean
@@ -68,9 +68,10 @@ def merge_among(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class ByAge:
+class ByAge(Checked):
     """An update that is l rounds late weighs `decay`^l."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
 
     decay: float = key(0.2, "the weight of a round of delay", at_least=0, at_most=1, symbol="iota")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.node import kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean, move, replace, sums
@@ -50,9 +50,10 @@ def counted(word: Any) -> Counted:
 
 
 @dataclass(frozen=True)
-class BySamples:
+class BySamples(Checked):
     """At a server the mean of what clients say, by their samples; among peers everyone counts as one."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
 
     limit: int = key(0, "how many rounds late a message may be and still count", at_least=0)

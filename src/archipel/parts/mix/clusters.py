@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import MixPiece, Node, Place, SharePiece
@@ -76,9 +76,10 @@ def finishing(of_change: bool) -> Any:
 
 
 @dataclass(frozen=True)
-class Clusters:
+class Clusters(Checked):
     """Every cluster of a star has its own model, and borrows `tau` (times `decay`^n) from the others."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
 
     tau: float | tuple[float, ...] = key(0.0, "the share that is borrowed; a list: one a round", at_least=0, at_most=1)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
@@ -109,9 +109,10 @@ def track(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Controls:
+class Controls(Checked):
     """The mean of models, and controls that say how gradients differ; only with epochs that are corrected by them."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
 
     step: float = key(1.0, "how far a server goes towards the mean", above=0, symbol="eta_g")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts import MixPiece, Node, Place, Settings, SharePiece
@@ -82,9 +82,10 @@ def finishing(finish: Any, rule: Any, among: bool) -> Any:
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(Checked):
     """The change of a mix, by samples if no other is given, with what remains of those before."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
 
     step: float = key(1.0, "how far to go", above=0, symbol="eta")
@@ -105,9 +106,10 @@ class Momentum:
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(Checked):
     """The change of a mix, by samples if no other is given, taken for a gradient by Adam."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
 
     step: float = key(0.1, "how far to go", above=0, symbol="eta")

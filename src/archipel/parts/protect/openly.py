@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from archipel.describe import Checked
 from archipel.node import kernel
 from archipel.parts import NONE, ProtectPiece, empty
 from archipel.turns import Setup
@@ -34,9 +35,10 @@ def any_sum(values: Any, me: Any, settings: Any, moment: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Openly:
+class Openly(Checked):
     """Nothing is protected."""
 
+    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "nowhere"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import ProtectPiece
@@ -71,9 +72,10 @@ def noise(values: Any, scale: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class AtSample:
+class AtSample(Checked):
     """Every sample's step is clipped to `privacy.clip`, paid for and noised before it enters the model."""
 
+    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:

@@ -1,8 +1,8 @@
 """Noise enters with the word: what a round's learning changed in a model is clipped, paid for and noised as a whole.
 
-Whatever happened since the node last said something, with however many samples, is one release. The noised model is what
-the node goes on with, so that sharing it later, in portions, costs nothing more. `base` is what others may know: the
-model as it was released, received or mixed last.
+Whatever happened since the node last said something, with however many samples, is one release. The noised model is
+what the node goes on with, so that sharing it later, in portions, costs nothing more. `base` is what others may know:
+the model as it was released, received or mixed last.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts import ProtectPiece
@@ -63,9 +64,10 @@ def rebase(me: Any) -> None:
 
 
 @dataclass(frozen=True)
-class AtWord:
+class AtWord(Checked):
     """A round's change of the model is clipped to `privacy.clip`, paid for and noised before anything is said of it."""
 
+    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "word"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:

@@ -7,11 +7,11 @@ component. Its variance is at most h^2 / 4.
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.draws import ROUNDING, uniform
 from archipel.errors import BadInput
 from archipel.node import exact, kernel
@@ -66,9 +66,10 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class Quantised(Checked):
     """What a round changed, in `bits` bits a parameter and one number for the scale; right on average."""
 
+    section: ClassVar[str] = "algorithm.share"
     bits: int = key(4, "bits a parameter: 1, 2, 4 or 8", at_least=1, at_most=8)
 
     def make(self, setup: Setup) -> SharePiece:

@@ -7,11 +7,11 @@ and remembered sums up to all that ever changed.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import NONE, SharePiece
@@ -87,9 +87,10 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Checked):
     """The `size` largest components of what a round changed; `feedback`: the rest is remembered, and said later."""
 
+    section: ClassVar[str] = "algorithm.share"
     size: int = key(4, "components in a message", at_least=1, symbol="k")
     feedback: bool = key(True, "remember what was not said, and add it to the next change")
 

@@ -66,8 +66,6 @@ def samples(air: Air, target: str = "PM2.5", columns: Sequence[str] = (), ahead:
     all that was measured (without `ahead`, all but the target). PM10 contains PM2.5: leave it out where that
     is too easy.
     """
-    if ahead < 0:
-        raise BadInput("problem.ahead", ahead, "a number of hours that is not negative")
     for name in (target, *columns):
         if name not in air.columns:
             raise BadInput("problem.columns", name, did_you_mean(name, air.columns))

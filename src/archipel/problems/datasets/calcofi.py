@@ -81,8 +81,6 @@ def federate(
     training set.
     """
     places = [_place(name) for name in columns]
-    if rows < 1 or test_rows < 1:
-        raise BadInput("problem.rows", min(rows, test_rows), "at least one row to learn from, and one to test")
     test, train = _choose(water.cast, rows, test_rows, seed)
     near = water.station[train] * (water.cast.max() + 1) + water.cast[train]
     members = whole_groups(water.cast[train], clients, seed, weights, near)

@@ -6,14 +6,11 @@ user has put that into one of these folders. With none of these, one sentence sa
 """
 
 import hashlib
-import http.client
 import importlib.util
 import logging
 import os
 import tempfile
 import time
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -150,6 +147,8 @@ def converted(data: DataSet, file: File) -> Path:
 
 def fetch(data: DataSet, file: File) -> Path:
     """The owner's file, downloaded into the cache."""
+    from http.client import HTTPException
+
     target = cache() / data.folders[0] / file.name
     try:
         if not file.member:
@@ -162,13 +161,15 @@ def fetch(data: DataSet, file: File) -> Path:
             for chunk in iter(lambda: source.read(CHUNK), b""):
                 out.write(chunk)
         return target
-    except (OSError, http.client.HTTPException, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
         reason = getattr(error, "reason", None) or error
         raise Missing(where_to_get(data, file, str(reason) or type(error).__name__)) from None
 
 
 def download(file: File, target: Path) -> None:
     """Get a file whole and right, or not at all; bounded in time and in size."""
+    import urllib.request  # 20 ms that nobody pays who has the data
+
     log.warning("downloading %s, once", file.url)
     request = urllib.request.Request(file.url, headers={"User-Agent": "archipel"})
     end = time.monotonic() + file.seconds
