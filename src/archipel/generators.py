@@ -30,7 +30,7 @@ def poisson_batch(samples: int, rate: float, key: Any, index: int) -> Any:
 def secret_coin(chance: float, key: Any, purpose: int) -> bool:
     """True with this chance: keyed in a simulation; on a real device drawn from the system, as batches are."""
     if noise.noise_is_secure():
-        return secrets.randbits(53) * 2.0**-53 < chance
+        return bool(noise.secret_bits(53) * 2.0**-53 < chance)
     return uniform(key, purpose) < chance
 
 
