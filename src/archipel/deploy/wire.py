@@ -106,15 +106,18 @@ class Word(NamedTuple):
     size: int
 
 
+OFFSETS = ("start", "places")  # fields that point into a model: no word may point beyond it
+
+
 def layout(word: Any, kind: int, model: int) -> Word:
-    """How a word lies in a frame. A field `start` is an offset into a model of so many parameters."""
+    """How a word lies in a frame. `OFFSETS` are places in a model of so many parameters."""
     fields, begin = [], 0
     for path, array in named_leaves(word):
         name = path.rpartition(".")[2]
         if array.dtype.kind not in "fiub":
             raise BadInput(f"{type(word).__name__}.{path}", array.dtype, "numbers, which alone can cross the network")
         end = begin + array.nbytes
-        offset = model if name == "start" and array.dtype.kind in "iu" else 0
+        offset = model if name in OFFSETS and array.dtype.kind in "iu" else 0
         little = array.dtype.newbyteorder("<")
         fields.append(Field(little, array.shape, array.size, begin, end, offset))
         begin = end
