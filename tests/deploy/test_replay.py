@@ -138,5 +138,5 @@ def test_a_ledger_is_charged_once_for_what_left_and_survives(engines):
     paid = engine_of(engines, "zcdp-nfl").instance.plan.tables["peer"]
     for k, name in enumerate(village.roster.names["peer"]):
         charges = village.charges(name)
-        assert len(charges) == paid.releases[k, 0] > 0
-        assert sum(charges) == pytest.approx(paid.spent[k, 0], rel=1e-10)
+        assert len(charges) == paid.protect.releases[k, 0] > 0
+        assert sum(charges) == pytest.approx(paid.protect.spent[k, 0], rel=1e-10)
