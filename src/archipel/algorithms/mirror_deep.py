@@ -20,10 +20,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.mirror import MapSettings, euclidean, mirror_step
 from archipel.errors import BadInput, did_you_mean
 from archipel.generators import add_gaussian, add_laplace, poisson_batch, shuffled_batches
 from archipel.node import add_scaled
+from archipel.parts.learn.maps import MapSettings, euclidean, mirror_step
 from archipel.privacy.accountant import Paid
 from archipel.privacy.accounting import RDP, check_delta, record, zcdp_epsilon
 from archipel.privacy.bounding import clip_l2
@@ -38,7 +38,7 @@ from archipel.privacy.personal import (
 )
 from archipel.privacy.releases import Release, Zcdp
 from archipel.problems.models.learners import check_finite, learner_of, names_of, sizes_of
-from archipel.regions import anywhere, ball
+from archipel.problems.regions import anywhere, ball
 from archipel.turns import Plan, Setup, Turn
 
 SENSITIVITY = 1.0  # what the dissertation takes a record to move a gradient by: one component, by one

@@ -63,6 +63,10 @@ class LearnPiece(NamedTuple):
     settings: Any
     alone: bool = False  # whether it makes sense while a node is away
     before: bool = False  # whether me.before is used
+    weighted: Callable[..., Any] | None = None  # (weight) -> learn, if steps depend on a node's weight: MixPiece.weight
+    shared: Callable[..., Any] | None = None  # (me) -> me with what is shared as its model, if that is something else
+    settle: Callable[..., Any] | None = None  # (me, settings, round): the model, from what was shared
+    server_state: Any = None  # of who mixes what is shared
 
 
 class ProtectPiece(NamedTuple):
@@ -79,6 +83,9 @@ class ProtectPiece(NamedTuple):
     before: bool = False
     server_state: Any = None  # of who mixes, where noise is added there
     rebase: Callable[..., Any] | None = None  # (me): the model is known to others as it is, me.protect.base
+    guard: Callable[..., Any] | None = (
+        None  # (values, limit, scale, settings, key): clips and noises a sample's gradient
+    )
 
 
 class SharePiece(NamedTuple):
@@ -109,6 +116,8 @@ class MixPiece(NamedTuple):
     settings: Any
     late: int = 0  # the oldest message that counts
     before: bool = False
+    weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
+    pushed: Any = None  # (write, word) in place of the share part's, if words carry weights
 
 
 class Place(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.draws import SELECTED, uniform
+from archipel.errors import BadInput
 from archipel.node import LEARNED, NOTHING, SAID, assign, kernel
 from archipel.parts import (
     NONE,
@@ -160,6 +161,38 @@ def merging_across(finish: Any) -> Callable[..., Any]:
     return merge
 
 
+@cache
+def viewing(write: Any, shared: Any) -> Callable[..., Any]:
+    """Words about what is shared in place of the model."""
+
+    @kernel
+    def said_of(said: Any, me: Any, settings: Any, moment: Any) -> None:
+        write(said, shared(me), settings, moment)
+
+    return said_of
+
+
+@cache
+def taking_shared(take: Any, shared: Any, settle: Any) -> Callable[..., Any]:
+    @kernel
+    def taken(me: Any, said: Any, settings: Any, moment: Any) -> None:
+        take(shared(me), said, settings)
+        settle(me, settings, moment.round)
+
+    return taken
+
+
+@cache
+def merging_shared(finish: Any, shared: Any, settle: Any) -> Callable[..., Any]:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """Mix what is shared; the next round's model follows from it."""
+        finish(shared(me), inbox, settings, moment)
+        settle(me, settings, moment.round + 1)
+
+    return merge
+
+
 # --- plans ----------------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +214,16 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     place = Place(rows, heard, not graph.servers, pushes, share.of_change, size, dtype)
     mixing = parts.mix.one_way() if pushes else parts.mix
     mix = mixing.make(setup, share, place)
+    if learn.weighted is not None:
+        if mix.finish is push_sum.finish:
+            right = "one that weighs nodes as a whole: these steps are divided by a node's weight"
+            raise BadInput("algorithm.mix", "(replaced)", right)
+        learn = learn._replace(learn=learn.weighted(mix.weight) if mix.weight else learn.learn)
+    if learn.shared is not None:
+        share = share._replace(write=viewing(share.write, learn.shared), tell=viewing(share.tell, learn.shared))
+        mix = mix._replace(finish=merging_shared(mix.finish, learn.shared, learn.settle))
+        if mix.pushed:
+            mix = mix._replace(pushed=(viewing(mix.pushed[0], learn.shared), mix.pushed[1]))
     pieces = Pieces(learn, protect, share, mix)
     return plan_of_servers(setup, pieces, parts) if graph.servers else plan_of_peers(setup, pieces, parts)
 
@@ -207,6 +250,8 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     if mix.finish is push_sum.finish:
         write, word = push_sum.pushing(share.write, share.fold), push_sum.Pushed(share.word, share.word)
         settle = push_sum.settle
+    elif mix.pushed:
+        write, word = mix.pushed
     keeps = keeps_before(pieces)
     act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
     settings = settings_of(pieces, NONE, 1.0)
@@ -227,6 +272,8 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     begin = remember if keeps else forget
     act = acting(learn.learn, protect.word, share.write, begin, as_learned)
     take = (taking_openly if protect.rebase else taking)(share.take)
+    if learn.shared is not None:
+        take = taking_shared(share.take, learn.shared, learn.settle)
     turns: tuple[Any, ...] = (
         Tell("server", "client", telling(share.tell), take, share.told),
         Turn("client", "server", act, mix.hear, mix.finish, share.word, mix.inbox),
@@ -237,8 +284,11 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
         whole = Whole().make(setup)
         across = parts.mix.across().make(setup, whole, place)
-        merge = merging_across(across.finish)
-        turns += (Turn("server", "server", speaking(whole.write), across.hear, merge, whole.word, across.inbox),)
+        write, finish = whole.write, across.finish
+        if learn.shared is not None:
+            write, finish = viewing(write, learn.shared), merging_shared(finish, learn.shared, learn.settle)
+        merge = merging_across(finish)
+        turns += (Turn("server", "server", speaking(write), across.hear, merge, whole.word, across.inbox),)
         parameters[2] = size
     settings = settings_of(pieces, across.settings if across else NONE, parts.asked)
     start, count = parts.learn.start(setup), setup.task.clients
@@ -246,7 +296,8 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     model = np.repeat(start[None], graph.servers, 0)
     nothing: Empty = empty(graph.servers)
     server = Node(
-        model, model[:, :0].copy() if not mix.before else model.copy(), nothing,
+        model, model[:, :0].copy() if not mix.before else model.copy(),
+        learn.server_state if learn.server_state is not None else nothing,
         protect.server_state if protect.server_state is not None else nothing, nothing, mix.state,
         across.state if across else nothing,
     )  # fmt: skip
