@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,6 +72,7 @@ def run(
         ready(record.parent, "--record")
     ready(out)
     result = played(described, seeds, federation.stem)
+    result.name = federation.stem
     result.save(out)
     if record:
         save_schedule(described, record)
@@ -100,6 +102,7 @@ def compare(
         ready(folder)
     for name, one in described.items():
         results[name] = played(one, seeds, name)
+        results[name].name = name
         results[name].save(out / name)
         if results[name].interrupted:
             break
@@ -144,7 +147,9 @@ def reproduce(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="algorithms, problems, topologies, figures or datasets")],
+    what: Annotated[
+        str, typer.Argument(help="algorithms, parts, combinations, problems, topologies, figures, datasets")
+    ],
 ) -> None:
     """Name what there is.
 
@@ -152,6 +157,8 @@ def list_(
     """
     makers = {
         "algorithms": listed_algorithms,
+        "parts": listed_parts,
+        "combinations": listed_combinations,
         "problems": listed_problems,
         "topologies": listed_topologies,
         "figures": listed_figures,
@@ -225,6 +232,32 @@ def listed_problems() -> Iterator[tuple[str, str]]:
     return ((name, first_line(cls)) for name, cls in PROBLEMS.items())
 
 
+def listed_parts() -> Iterator[tuple[str, str, str]]:
+    from archipel.registry import FAMILIES
+
+    return ((family, name, first_line(cls)) for family, names in FAMILIES.items() for name, cls in names.items())
+
+
+def listed_combinations() -> Iterator[tuple[Any]]:
+    """What combines; for what does not, a number, and below what it stands for."""
+    from archipel.combinations import filled, matrix, tables, with_parts
+
+    cells = list(matrix())
+    share = filled(cells)
+    for family, rows in tables([*cells, *with_parts()]).items():
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        grid, reasons = Table("", *columns, title=f"kind x {family}"), dict[str, int]()
+        for kind, row in rows.items():
+            marks = []
+            for column in columns:
+                why = row[column].why_not
+                marks.append(str(reasons.setdefault(why, len(reasons) + 1)) if why else Text("yes", "green"))
+            grid.add_row(kind, *marks)
+        yield (grid,)
+        yield from ((f"{number}  {why}",) for why, number in reasons.items())
+    yield (f"{share:.0%} of the kinds and topologies combine.",)
+
+
 def listed_topologies() -> Iterator[tuple[str, str]]:
     from archipel.topology import TOPOLOGIES
 
@@ -265,7 +298,8 @@ def names_of(paths: list[Path]) -> dict[str, Path]:
 
 def played(described: Any, seeds: int, name: str) -> Any:
     """Run a federation with a progress bar."""
-    with progress_bar(name) as update:
+    with progress_bar(name) as update, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: errors.print(str(message))
         return described.run(seeds, update)
 
 

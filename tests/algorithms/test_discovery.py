@@ -1,17 +1,18 @@
 """Discovery: groups against clouds whose groups are known, servers and peers against the truth, agreement of all."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import shortest_path
 
 from archipel import Environment, Federation
-from archipel.algorithms import discovery
 from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.algorithms.pgfl import ClusterFl, Gfl, Pgfl
-from archipel.algorithms.pgfl_discovery import diameter
 from archipel.errors import BadInput
+from archipel.parts.mix import groups as discovery
+from archipel.parts.mix.groups import diameter
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.scoring.deviation import adjusted_rand
@@ -100,7 +101,7 @@ def test_clusters_are_found_and_everyone_agrees(algorithm, topology):
     instance = federation.instance()
     federation.engine_of(instance).advance(0, 30)
     knowing = instance.plan.tables["server" if topology is SERVERS else "peer"]
-    assert (knowing.everyone == knowing.everyone[0]).all()
+    assert (knowing.across.everyone == knowing.across.everyone[0]).all()
     given = federation.with_(topology=replace(topology, clusters=3)).run()
     # just after the look the models are not yet those of the true clusters, but on their way
     assert result.final("msd") < 3 * given.final("msd") + 1e-3
@@ -111,23 +112,23 @@ def test_identical_tasks_are_one_cluster():
     federation = Federation(same, Pgfl(look=12), SERVERS, rounds=26, every=26, engine="plain")
     instance = federation.instance()
     federation.engine_of(instance).advance(0, 26)
-    assert np.all(instance.plan.tables["client"].cluster == 0)
+    assert np.all(instance.plan.tables["client"].mix.cluster == 0)
 
 
 @pytest.mark.parametrize(
     "algorithm, topology, key",
     [
-        (Pgfl(look=2), SERVERS, "algorithm.look"),
-        (Pgfl(most=1), SERVERS, "algorithm.most"),
-        (Pgfl(curvature=-1.0), SERVERS, "algorithm.curvature"),
-        (Pgfl(form="published"), SERVERS, "algorithm.form"),
-        (ClusterFl(), SERVERS, "topology.clusters"),
-        (Npfl(look=1), PEERS, "algorithm.look"),
+        (partial(Pgfl, look=2), SERVERS, "algorithm.look"),
+        (partial(Pgfl, most=1), SERVERS, "algorithm.most"),
+        (partial(Pgfl, curvature=-1.0), SERVERS, "algorithm.curvature"),
+        (partial(Pgfl, form="published"), SERVERS, "algorithm.form"),
+        (ClusterFl, SERVERS, "topology.clusters"),
+        (partial(Npfl, look=1), PEERS, "algorithm.look"),
     ],
 )
 def test_bad_input_is_a_sentence(algorithm, topology, key):
     with pytest.raises(BadInput) as caught:
-        Federation(SMALL, algorithm, topology, rounds=3, engine="plain").run()
+        Federation(SMALL, algorithm(), topology, rounds=3, engine="plain").run()
     assert caught.value.key == key
 
 

@@ -8,10 +8,8 @@ import pytest
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
 from archipel.algorithms.dp_fedavg import DpFedAvg
 from archipel.algorithms.mirror import DualAveraging, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
-from archipel.algorithms.online_fed import OnlineFedSgd
-from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.pao_fed import PsoFed
-from archipel.algorithms.zcdp_nfl import ZcdpGradNfl, ZcdpNfl
+from archipel.algorithms.online import OnlineFedSgd, PsoFed
+from archipel.algorithms.zcdp_nfl import PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.node import leaves, named_leaves
 from archipel.parts.learn.constraints import Budget
 from archipel.privacy.policy import Privacy

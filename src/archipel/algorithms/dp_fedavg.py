@@ -11,7 +11,7 @@ from typing import ClassVar
 from archipel.describe import key
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition
-from archipel.parts.learn.gradient import InRegion, Offered, OfferedSteps
+from archipel.parts.learn.offered import InRegion, Offered, OfferedSteps
 from archipel.parts.learn.regret import Meter
 from archipel.parts.protect.gradient import AtGradient
 from archipel.parts.protect.openly import Openly

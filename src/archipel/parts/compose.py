@@ -7,12 +7,13 @@
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.draws import SELECTED, uniform
+from archipel.draws import SELECTED
 from archipel.errors import BadInput
 from archipel.node import LEARNED, NOTHING, SAID, assign, kernel
 from archipel.parts import (
@@ -27,8 +28,10 @@ from archipel.parts import (
     SharePiece,
     empty,
 )
-from archipel.parts.mix import push_sum
+from archipel.parts.forging import forge_of
+from archipel.parts.mix.mean import Mean
 from archipel.parts.share.whole import Whole
+from archipel.privacy.noise import secret_uniform
 from archipel.topology.links import metropolis, places_of
 from archipel.turns import Plan, Setup, Tell, Turn
 
@@ -41,6 +44,7 @@ class Parts(NamedTuple):
     share: Any
     mix: Any
     asked: float = 1.0  # chance that a server asks a client that is there
+    ask: Any = None  # how a server asks instead
 
 
 class Pieces(NamedTuple):
@@ -96,7 +100,7 @@ def telling(tell: Any) -> Callable[..., Any]:
     @kernel
     def told(me: Any, said: Any, settings: Any, moment: Any) -> Any:
         """To a client that is asked, what the share part has for it."""
-        if uniform(moment.key, SELECTED) >= settings.asked:
+        if secret_uniform(moment.key, SELECTED) >= settings.asked:
             return False
         tell(said, me, settings, moment)
         return True
@@ -193,6 +197,17 @@ def merging_shared(finish: Any, shared: Any, settle: Any) -> Callable[..., Any]:
     return merge
 
 
+@cache
+def merging_noised(finish: Any, at_mix: Any) -> Callable[..., Any]:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """A sum that cannot be paid for is not used."""
+        if at_mix(inbox, me, settings, moment):
+            finish(me, inbox, settings, moment)
+
+    return merge
+
+
 # --- plans ----------------------------------------------------------------------------------------------------------
 
 
@@ -205,27 +220,69 @@ def most_heard(phases: Any) -> int:
 def composed(setup: Setup, parts: Parts) -> Plan:
     """The plan of four parts on whatever topology the setup has."""
     size, dtype, graph = setup.task.size, setup.dtype, setup.graph
+    at_mix = parts.protect.where == "mix"
+    if at_mix:
+        parts = parts._replace(protect=replace(parts.protect, asked=parts.asked))
     protect = parts.protect.make(setup, parts.learn)
     learn = parts.learn.make(setup, protect)
     share = parts.share.make(setup)
+    if learn.read_by and parts.protect.where == "word":
+        right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
+        raise BadInput("algorithm.protect.kind", "at-word", right)
+    if protect.bounded is not None:
+        refuse_noised(parts, share)
+        share = share._replace(fold=protect.bounded(share.fold))
+    asks = parts.ask.make(setup, share, learn) if parts.ask is not None else None
+    if asks is not None:
+        share, learn = asks.share, asks.learn
     pushes = not graph.servers and not is_mutual(graph)
     rows = graph.servers or graph.clients
     heard = int(np.bincount(graph.server).max()) if graph.servers else most_heard(graph.across)
-    place = Place(rows, heard, not graph.servers, pushes, share.of_change, size, dtype)
+    # what a server draws has weights of its own, so its model counts for the rest
+    place = Place(rows, heard, not graph.servers or asks is not None, pushes, share.of_change, size, dtype)
     mixing = parts.mix.one_way() if pushes else parts.mix
     mix = mixing.make(setup, share, place)
     if learn.weighted is not None:
-        if mix.finish is push_sum.finish:
+        if mix.settle is not None:
             right = "one that weighs nodes as a whole: these steps are divided by a node's weight"
-            raise BadInput("algorithm.mix", "(replaced)", right)
+            raise BadInput("algorithm.mix", type(mixing).__name__, right)
         learn = learn._replace(learn=learn.weighted(mix.weight) if mix.weight else learn.learn)
+    if at_mix:
+        mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
     if learn.shared is not None:
         share = share._replace(write=viewing(share.write, learn.shared), tell=viewing(share.tell, learn.shared))
-        mix = mix._replace(finish=merging_shared(mix.finish, learn.shared, learn.settle))
-        if mix.pushed:
-            mix = mix._replace(pushed=(viewing(mix.pushed[0], learn.shared), mix.pushed[1]))
-    pieces = Pieces(learn, protect, share, mix)
-    return plan_of_servers(setup, pieces, parts) if graph.servers else plan_of_peers(setup, pieces, parts)
+        written = viewing(mix.write, learn.shared) if mix.write else None
+        mix = mix._replace(finish=merging_shared(mix.finish, learn.shared, learn.settle), write=written)
+    if asks is not None and (mix.write is not None or mix.tell is not None):
+        raise BadInput("algorithm.ask.kind", "drawn", "none: this mix has words of its own, which carry no share")
+    pieces = Pieces(learn, protect, share, mix if asks is None else asks.mixed(mix))
+    check_pairs(pieces, parts)
+    return plan_of_servers(setup, pieces, parts, asks) if graph.servers else plan_of_peers(setup, pieces, parts)
+
+
+def refuse_noised(parts: Parts, share: SharePiece) -> None:
+    """Noise on a sum covers what one client can change in it, once."""
+    if not share.of_change or not share.uniform:
+        raise BadInput("algorithm.share.kind", "this one", '"whole" with change = true: a sum of changes is noised')
+    if parts.ask is not None:
+        raise BadInput("algorithm.ask.kind", "drawn", "none: a client that is drawn twice would be in the sum twice")
+    if not isinstance(parts.mix, Mean) or parts.mix.by_samples or parts.mix.limit > 0:
+        right = '"mean" with limit = 0 and without by_samples: a client must be in a sum once, and count as all others'
+        raise BadInput("algorithm.mix", "this one", right)
+
+
+def check_pairs(pieces: Pieces, parts: Parts) -> None:
+    """Parts that only come in pairs: what one reads, the other keeps."""
+    for name, needs in (("share", pieces.share.needs), ("mix", pieces.mix.needs)):
+        for field in set(needs) - set(pieces.learn.state._fields):
+            reader = type(getattr(parts, name)).__name__
+            raise BadInput(
+                "algorithm.learn.kind", type(parts.learn).__name__, f"one that keeps the {field} {reader} reads"
+            )
+    read_by = pieces.learn.read_by
+    if read_by and read_by not in pieces.share.needs + pieces.mix.needs:
+        wrong = f"{type(parts.share).__name__} and {type(parts.mix).__name__}"
+        raise BadInput("algorithm.mix.kind", wrong, f"parts that read the {read_by} {type(parts.learn).__name__} keeps")
 
 
 def is_mutual(graph: Any) -> bool:
@@ -246,39 +303,38 @@ def keeps_before(pieces: Pieces) -> bool:
 
 def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
-    write, word, settle = share.write, share.word, as_learned
-    if mix.finish is push_sum.finish:
-        write, word = push_sum.pushing(share.write, share.fold), push_sum.Pushed(share.word, share.word)
-        settle = push_sum.settle
-    elif mix.pushed:
-        write, word = mix.pushed
-    keeps = keeps_before(pieces)
+    write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
+    settle = as_learned if learn.weighs or mix.settle is None else mix.settle
+    keeps = keeps_before(pieces) or setup.attack is not None
     act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox)
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write, learn.read_by))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
-        {"peer": table}, (turn,), settings, {0: share.parameters}, mix.late, accountant=protect.accountant, weigh=weigh
-    )
+        {"peer": table}, (turn,), settings, {0: share.parameters + mix.more}, mix.late, accountant=protect.accountant,
+        weigh=weigh, plain_only=learn.plain_only,
+    )  # fmt: skip
 
 
-def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
+def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Plan:
     learn, protect, share, mix = pieces
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     begin = remember if keeps else forget
-    act = acting(learn.learn, protect.word, share.write, begin, as_learned)
-    take = (taking_openly if protect.rebase else taking)(share.take)
+    write = mix.write or share.write
+    act = acting(learn.learn, protect.word, write, begin, as_learned)
+    take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
+    told, forge = telling(mix.tell or share.tell), forge_of(setup, write, learn.read_by)
     if learn.shared is not None:
         take = taking_shared(share.take, learn.shared, learn.settle)
     turns: tuple[Any, ...] = (
-        Tell("server", "client", telling(share.tell), take, share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, share.word, mix.inbox),
+        Tell("server", "client", told if asks is None else asks.tell, take, mix.told or share.told),
+        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge),
     )
-    parameters = {0: share.told_parameters, 1: share.parameters}
+    parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
     if graph.servers > 1:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
@@ -290,7 +346,8 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
         merge = merging_across(finish)
         turns += (Turn("server", "server", speaking(write), across.hear, merge, whole.word, across.inbox),)
         parameters[2] = size
-    settings = settings_of(pieces, across.settings if across else NONE, parts.asked)
+    asked = parts.asked if asks is None else asks.settings
+    settings = settings_of(pieces, across.settings if across else NONE, asked)
     start, count = parts.learn.start(setup), setup.task.clients
     table = nodes(pieces, start, count, empty(count), empty(count), keeps)
     model = np.repeat(start[None], graph.servers, 0)
@@ -298,16 +355,17 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     server = Node(
         model, model[:, :0].copy() if not mix.before else model.copy(),
         learn.server_state if learn.server_state is not None else nothing,
-        protect.server_state if protect.server_state is not None else nothing, nothing, mix.state,
+        protect.server_state if protect.server_state is not None else nothing,
+        share.server_state if share.server_state is not None else nothing, mix.state,
         across.state if across else nothing,
     )  # fmt: skip
     return Plan(
         {"client": table, "server": server}, turns, settings, parameters, mix.late, accountant=protect.accountant,
-        weigh=metropolis if graph.servers > 1 else None,
+        weigh=metropolis if graph.servers > 1 else None, plain_only=learn.plain_only,
     )  # fmt: skip
 
 
-def settings_of(pieces: Pieces, across: Any, asked: float) -> Settings:
+def settings_of(pieces: Pieces, across: Any, asked: Any) -> Settings:
     alone = int(pieces.learn.alone)
     return Settings(
         pieces.learn.settings, pieces.protect.settings, pieces.share.settings, pieces.mix.settings, across, asked, alone

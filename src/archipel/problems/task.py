@@ -35,4 +35,5 @@ class Task(NamedTuple):
     loss: int = 0  # of supervised.LOSSES, for algorithms that take any
     regulariser: tuple[float, float] = (0.0, 0.0)  # l1, l2 of the whole objective; of K clients each carries a K-th
     oracle: Oracle | None = None  # for regret, where it can be known
+    learner: Any = None  # of models that are not linear: problems.models.learners.Learner
     assumed_public: tuple[str, ...] = ()  # what was taken from everyone's data without noise

@@ -184,7 +184,7 @@ class MirrorStep(Geometry):
         pressed = constraints.pressed_rows(self.pressing, rows, size, reach, setup.dtype)
         state = MirrorState(np.zeros((rows, size), setup.dtype), played_rows(rows), pressed)
         weighted = partial(stepping, **parts)
-        return LearnPiece(weighted(alike), state, settings, True, self.pressing == QUEUE, weighted)
+        return LearnPiece(weighted(alike), state, settings, True, self.pressing == QUEUE, weighted=weighted)
 
     def step_of(self) -> Any:
         return maps.own_step if self.step else maps.fitted_step

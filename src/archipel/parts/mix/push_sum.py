@@ -15,6 +15,7 @@ from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece
+from archipel.parts.mix import push_whole
 from archipel.turns import Setup
 
 # Where a part of a graph hears nothing back its mass drains: what is left stays a number.
@@ -24,6 +25,7 @@ LIGHT, LOST = 0.5, 1e-30  # the least that a step is divided by, so that steps s
 class Mass(NamedTuple):
     mass: Any  # (size,)
     sent: Any  # (size,): what of it was said this round
+    model: Any  # (size,): the model, while something is written in its place
 
 
 class Pushed(NamedTuple):
@@ -55,7 +57,7 @@ def pushing(write: Any, fold: Any) -> Any:
         """The word of the share part, of the model times its mass, and of the mass."""
         one = me.model.dtype.type(1)
         for j in range(me.model.shape[0]):
-            me.before[j] = me.model[j]
+            me.mix.model[j] = me.model[j]
             me.model[j] *= me.mix.mass[j]
         write(said.values, me, settings, moment)
         for j in range(me.model.shape[0]):
@@ -63,7 +65,7 @@ def pushing(write: Any, fold: Any) -> Any:
         write(said.mass, me, settings, moment)
         fold(me.model, me.mix.sent, said.mass, one, settings)  # only what is counted matters
         for j in range(me.model.shape[0]):
-            me.model[j] = me.before[j]
+            me.model[j] = me.mix.model[j]
 
     return push
 
@@ -103,10 +105,21 @@ class PushSum(Checked):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        if share.of_change:
+            right = "false: what is pushed is a model, and a share of it is kept"
+            raise BadInput("algorithm.share.change", True, right)
+        if not place.own:
+            right = "another mix: a server hears all there is, nothing is pushed"
+            raise BadInput("algorithm.mix.kind", "push-sum", right)
+        if share.uniform:
+            return push_whole.piece(share, place, self.limit)
         zeros = np.zeros(place.size, place.dtype)
         rows = (place.receivers, place.size)
-        state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype))
-        return MixPiece(hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True)
+        state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
+        return MixPiece(
+            hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
+            write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle,
+        )  # fmt: skip
 
     def one_way(self) -> "PushSum":
         return self

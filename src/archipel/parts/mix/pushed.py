@@ -111,7 +111,7 @@ class PushedModels(Checked):
             state = Weight(np.ones((place.receivers, 1)))
             word = Weighted(np.zeros(place.size, place.dtype), np.zeros(1))
             return MixPiece(
-                hear_pushed, merge_pushed, inbox, state, NONE, self.limit, weight=weight_of, pushed=(push, word)
+                hear_pushed, merge_pushed, inbox, state, NONE, self.limit, weight=weight_of, write=push, word=word
             )
         taken = all(np.allclose(heard(links) + links.own, 1) for links in setup.graph.across)
         finish = merge_as_heard if taken and not sent else merge_as_sent

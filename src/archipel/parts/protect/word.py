@@ -1,8 +1,8 @@
 """Noise enters with the word: what a round's learning changed in a model is clipped, paid for and noised as a whole.
 
 Whatever happened since the node last said something, with however many samples, is one release. The noised model is
-what the node goes on with, so that sharing it later, in portions, costs nothing more. `base` is what others may know: the
-model as it was released, received or mixed last.
+what the node goes on with, so that sharing it later, in portions, costs nothing more. `base` is what others may know:
+the model as it was released, received or mixed last.
 """
 
 from dataclasses import dataclass

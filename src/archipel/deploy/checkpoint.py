@@ -1,0 +1,53 @@
+"""All that a playing node is, as a record for a checkpoint, and back."""
+
+from typing import Any
+
+from archipel.deploy.player import Delayed, Player
+from archipel.node import named_leaves
+
+PLAIN = ("round", "at", "present", "asked_ahead", "kept", "was_there", "messages", "updates", "too_late")
+
+
+def state_of(player: Player) -> dict[str, Any]:
+    """The record of a player."""
+    record: dict[str, Any] = {name: getattr(player, name) for name in PLAIN}
+    record |= {
+        "fresh": player.data is not None,
+        "offered": list(player.offered),
+        "delayed": [[d.due, d.turn, d.said, d.body.hex(), d.to] for d in player.delayed],
+        "charges": player.account.count(),
+        "pace": player.pace.state(),
+    }
+    parts = {
+        "me": dict(named_leaves(player.me)),
+        "post": player.office.state(),
+        "mailbox": player.mailbox.state(),
+    }
+    if player.source is not None:
+        parts |= {"source": player.source.state(), "data": player.source.keep(player.data)}
+    for prefix, part in parts.items():
+        record |= {f"{prefix}.{name}": value for name, value in part.items()}
+    return record
+
+
+def restore(player: Player, record: dict[str, Any]) -> None:
+    """Be what a record says."""
+    parts: dict[str, dict[str, Any]] = {"me": {}, "post": {}, "mailbox": {}, "source": {}, "data": {}}
+    for name, value in record.items():
+        prefix, dot, rest = name.partition(".")
+        if dot:
+            parts[prefix][rest] = value
+    for name, array in named_leaves(player.me):
+        array[...] = parts["me"][name]
+    player.office.restore(parts["post"])
+    player.mailbox.restore(parts["mailbox"])
+    player.pace.restore(record["pace"])
+    for name in PLAIN:
+        setattr(player, name, record[name])
+    player.offered = tuple(record["offered"])
+    player.delayed = [Delayed(due, i, said, bytes.fromhex(body), to) for due, i, said, body, to in record["delayed"]]
+    player.account.resume(record["charges"], player.me)
+    if player.source is not None:
+        player.source.restore(parts["source"])
+        moment = player.view.moment(player.round, False)
+        player.data = player.source.recall(parts["data"], moment) if record["fresh"] else None

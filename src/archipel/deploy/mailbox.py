@@ -1,0 +1,181 @@
+"""Where letters are sorted: who has reported for which round, who is there, who asks, what was said.
+
+All of it is part of a checkpoint, so that a letter can be taken from the post office before the round it is for.
+"""
+
+import struct
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.deploy import wire
+from archipel.deploy.post import LOG, PostOffice
+from archipel.deploy.view import View
+from archipel.deploy.wire import Frame
+from archipel.turns import Tell, Turn
+
+STASHED = struct.Struct("<BHIII")  # turn, neighbour, due, said, length
+RECENT = 62  # rounds for which a second word of the same round is noticed
+
+
+class Said(NamedTuple):
+    """A word that waits for its round."""
+
+    due: int
+    said: int
+    who: int  # among the neighbours
+    body: bytes
+
+
+class Told(NamedTuple):
+    """An answer to a question."""
+
+    kind: int  # TOLD or NOTHING
+    round: int
+    body: bytes
+
+
+class Mailbox:
+    """One node's sorted letters. Neighbours have numbers here, in the order of the post office."""
+
+    def __init__(self, view: View, office: PostOffice, replay: bool):
+        self.office, self.replay = office, replay
+        self.names = list(office.neighbours)
+        self.number = {name: i for i, name in enumerate(self.names)}
+        turns, count = view.plan.turns, len(self.names)
+        self.reported = np.full((count, len(turns)), -1, np.int64)
+        self.there = np.full((count, len(turns)), -1, np.int64)  # twice the round, and one where it is there
+        self.recent = np.zeros((count, len(turns)), np.uint64)  # bit i: it said something i rounds before `reported`
+        self.asks: dict[int, tuple[int, int]] = {}  # neighbour -> turn, round
+        self.told: dict[int, Told] = {}  # turn -> answer
+        self.words: list[list[Said]] = [[] for _ in turns]
+        self.stashed = [0] * count
+        self.most = 2 * view.plan.late + 16  # words of one neighbour that wait here; further ones wait outside
+        self.over = False
+        self.faults: Counter[str] = Counter()
+        self.first_tell = next((i for i, turn in enumerate(turns) if isinstance(turn, Tell)), -1)
+        self.speakers = [self.numbers(view.incoming[i]) for i in range(len(turns))]
+        self.listeners = [self.numbers(view.outgoing[i]) for i in range(len(turns))]
+        self.is_turn = [isinstance(turn, Turn) for turn in turns]
+
+    def numbers(self, phases: Any) -> set[int]:
+        return {self.number[other.name] for phase in phases for other in phase}
+
+    def sort_all(self) -> set[int]:
+        """Sort what came in; returns the numbers of those whose letters these were."""
+        seen = set()
+        for name in self.office.fresh:
+            i = self.number[name]
+            seen.add(i)
+            waiting = self.office.waiting(name)
+            while waiting and (self.stashed[i] < self.most or waiting[0].kind != wire.WORD):
+                self.sort(i, self.office.take(name))
+        self.office.fresh = {self.names[i] for i in seen if self.office.waiting(self.names[i])}
+        return seen
+
+    def sort(self, i: int, frame: Frame) -> None:
+        """One letter into its tray. One that its sender has no business to write is counted and thrown away."""
+        kind, turn, n = frame.kind, frame.turn, frame.round
+        if kind in (wire.WORD, wire.QUIET):
+            fits = self.is_turn[turn] and i in self.speakers[turn]
+        elif kind in (wire.TOLD, wire.NOTHING, wire.OVER):
+            fits = not self.is_turn[turn] and i in self.speakers[turn]
+        elif kind == wire.ASK:
+            fits = not self.is_turn[turn] and i in self.listeners[turn]
+        elif kind in (wire.HERE, wire.AWAY):
+            fits = self.is_turn[turn] and i in self.listeners[turn]
+        else:
+            fits = False
+        if not fits:
+            return self.refuse(i, "not its turn")
+        if kind == wire.WORD:
+            self.stash(i, frame)
+        elif kind == wire.QUIET:
+            self.report(i, turn, n)
+        elif kind == wire.ASK:
+            self.asks[i] = turn, n
+        elif kind in (wire.TOLD, wire.NOTHING):
+            self.told[turn] = Told(kind, n, frame.body)
+        elif kind in (wire.HERE, wire.AWAY):
+            self.there[i, turn] = 2 * n + (kind == wire.HERE)
+        else:
+            self.over = True
+        if frame.also_asks and self.first_tell >= 0 and i in self.listeners[self.first_tell]:
+            self.asks[i] = self.first_tell, n + (turn > self.first_tell)
+        return None
+
+    def stash(self, i: int, frame: Frame) -> None:
+        """A word waits for its round. One of a round before the last reported one is late.
+
+        In a replay a late word belongs to the round that its sender reports next; else to the next that ends here.
+        """
+        before = int(self.reported[i, frame.turn])
+        back = before - frame.round
+        if 0 <= back <= RECENT and int(self.recent[i, frame.turn]) >> back & 1:
+            return self.refuse(i, "said twice in a round")
+        due = max(frame.round, before + 1) if self.replay else frame.round
+        self.report(i, frame.turn, max(frame.round, before))
+        back = int(self.reported[i, frame.turn]) - frame.round
+        if back <= RECENT:
+            self.recent[i, frame.turn] |= np.uint64(1 << back)
+        self.words[frame.turn].append(Said(due, frame.round, i, frame.body))
+        self.stashed[i] += 1
+        return None
+
+    def report(self, i: int, turn: int, n: int) -> None:
+        """A neighbour has nothing further for this turn up to round n."""
+        ahead = n - int(self.reported[i, turn])
+        if ahead > 0:
+            moved = int(self.recent[i, turn]) << ahead if ahead <= RECENT else 0
+            self.recent[i, turn] = np.uint64(moved & ((1 << (RECENT + 1)) - 1))
+            self.reported[i, turn] = n
+
+    def collect(self, turn: int, n: int) -> list[Said]:
+        """The words for a round, in the order in which a simulation hears them."""
+        found = [said for said in self.words[turn] if said.due <= n]
+        self.words[turn] = [said for said in self.words[turn] if said.due > n]
+        for said in found:
+            self.stashed[said.who] -= 1
+        return found
+
+    def put_back(self, turn: int, words: list[Said], due: int) -> None:
+        """Words that nobody was there to hear wait for another round."""
+        for said in words:
+            self.words[turn].append(said._replace(due=due))
+            self.stashed[said.who] += 1
+
+    def refuse(self, i: int, fault: str) -> None:
+        self.faults[fault] += 1
+        if self.faults[fault] == 1:
+            LOG.warning("refused a message from %s: %s (further ones are only counted)", self.names[i], fault)
+
+    def state(self) -> dict[str, Any]:
+        """All that a checkpoint must hold."""
+        stash = [
+            STASHED.pack(turn, said.who, said.due, said.said, len(said.body)) + said.body
+            for turn, words in enumerate(self.words)
+            for said in words
+        ]
+        return {
+            "reported": self.reported,
+            "there": self.there,
+            "recent": self.recent,
+            "asks": [[i, *ask] for i, ask in self.asks.items()],
+            "told": [[turn, told.kind, told.round, told.body.hex()] for turn, told in self.told.items()],
+            "words": b"".join(stash),
+            "over": self.over,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.reported, self.there, self.recent = state["reported"], state["there"], state["recent"]
+        self.asks = {i: (turn, n) for i, turn, n in state["asks"]}
+        self.told = {turn: Told(kind, n, bytes.fromhex(body)) for turn, kind, n, body in state["told"]}
+        self.over = state["over"]
+        data, at = state["words"], 0
+        while at < len(data):
+            turn, who, due, said, length = STASHED.unpack_from(data, at)
+            at += STASHED.size + length
+            self.words[turn].append(Said(due, said, who, data[at - length : at]))
+            self.stashed[who] += 1

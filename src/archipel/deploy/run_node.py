@@ -1,0 +1,85 @@
+"""The life of one node as a process: its order, its errors as one sentence, its end.
+
+`archipel-node federation.toml --name sensor-17` (or `python -m archipel.deploy.run_node ...`) is `archipel node` for a
+device: it needs NumPy, Zenoh and cryptography, and nothing else.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from archipel.deploy.store import Halted
+from archipel.errors import BadInput, Diverged, Missing
+from archipel.privacy.journal import Damaged
+from archipel.privacy.ledger import Overspent
+
+EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)
+
+
+def live(order: dict[str, Any]) -> int:
+    """Run the node that an order describes; returns the status of the process."""
+    from archipel.deploy.node import open_node
+    from archipel.federation import Federation
+
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
+    stopped: list[int] = []
+    parent = os.getppid() if order.get("orphans") == "end" else None
+    signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
+    signal.signal(signal.SIGINT, lambda number, frame: stopped.append(number))
+    try:
+        federation = Federation.load(order["description"], **order.get("changes", {}))
+        deploy = type(federation.deploy)(**{**vars(federation.deploy), **order.get("deploy", {})})
+        federation = federation.with_(deploy=deploy)
+        folder = Path(order["folder"]) if order.get("folder") else None
+        addresses = {**deploy.addresses, **order.get("addresses", {})}
+        base, linger = Path(order["description"]).parent, order.get("linger", 1.0)
+        node = open_node(federation, order["name"], base, folder, addresses, linger)
+    except EXPECTED as problem:
+        return last_words(order["name"], problem, 2)
+    try:
+        node.run(lambda: bool(stopped) or (parent is not None and os.getppid() != parent))
+    except EXPECTED as problem:
+        return last_words(order["name"], problem, 1)
+    finally:
+        node.close()
+    return 0 if node.player.finished else 130
+
+
+def last_words(name: str, problem: Exception, status: int) -> int:
+    """What went wrong, as one sentence; returns the status of the process."""
+    if isinstance(problem, OSError):  # a checkpoint that fails says so itself; this is the ledger, a report, the data
+        where = f" ({problem.filename})" if problem.filename else ""
+        sentence = f"{name}: {problem.strerror or problem}{where}. Its last checkpoint is whole; start it again."
+    else:
+        sentence = str(problem)
+    print(" ".join(sentence.split()), file=sys.stderr)
+    return 2 if isinstance(problem, BadInput | Missing) else status
+
+
+def order_of(arguments: list[str] | None = None) -> dict[str, Any]:
+    """The order that a command line gives."""
+    options = argparse.ArgumentParser("archipel-node", description="Run one node of a federation, on a device.")
+    options.add_argument("federation", help="a federation, described in TOML")
+    options.add_argument("--name", required=True, help="which node to run, such as sensor-17")
+    options.add_argument("--state", help="folder for what the node must remember")
+    options.add_argument("--keys", help="folder with its key and certificate")
+    given = options.parse_args(arguments)
+    order: dict[str, Any] = {"name": given.name, "description": given.federation, "linger": 5.0, "deploy": {}}
+    if given.keys:
+        order["deploy"]["keys"] = str(Path(given.keys).resolve())
+    if given.state:
+        order["folder"] = given.state
+    return order
+
+
+def main() -> None:
+    """The command `archipel-node`."""
+    sys.exit(live(order_of()))
+
+
+if __name__ == "__main__":
+    main()

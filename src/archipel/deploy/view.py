@@ -1,0 +1,137 @@
+"""What one node sees of a federation: its row, its neighbours in every turn, what can be said."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
+from archipel.deploy.wire import Vocabulary
+from archipel.draws import key_of
+from archipel.node import Moment, mapped, row
+from archipel.simulate.instance import SERVER_KEYS
+from archipel.turns import Plan, Tell
+
+
+class Neighbour(NamedTuple):
+    """The other end of a link."""
+
+    name: str
+    number: int
+    weight: float
+
+
+@dataclass
+class View:
+    """What one node needs to know of the federation."""
+
+    member: Member
+    roster: Roster
+    me: Any  # its own row, a copy
+    plan: Plan  # without the tables of all nodes
+    task: Any
+    conditions: Any
+    seed: int
+    rounds: int
+    every: int
+    data_role: str
+    vocabulary: Vocabulary
+    digest: bytes
+    incoming: list[list[list[Neighbour]]]  # turn, phase -> whom it hears, in rising order
+    outgoing: list[list[list[Neighbour]]]  # turn, phase -> who hears it
+    nothing: Any
+    keyed: tuple[int, Any] = (-1, 0)  # this round's key, which is asked for several times
+
+    @property
+    def has_data(self) -> bool:
+        return self.member.role == self.data_role
+
+    def hears(self, turn: int, n: int) -> list[Neighbour]:
+        """Whom it hears in a round."""
+        phases = self.incoming[turn]
+        return phases[n % len(phases)]
+
+    def says(self, turn: int, n: int) -> list[Neighbour]:
+        """Who hears it in a round."""
+        phases = self.outgoing[turn]
+        return phases[n % len(phases)]
+
+    def ever_hears(self, turn: int) -> list[Neighbour]:
+        """Whom it hears in some round."""
+        return sorted({other.number: other for phase in self.incoming[turn] for other in phase}.values(), key=by_number)
+
+    def ever_says(self, turn: int) -> list[Neighbour]:
+        """Who hears it in some round."""
+        return sorted({other.number: other for phase in self.outgoing[turn] for other in phase}.values(), key=by_number)
+
+    def key(self, role: str, number: int, n: int) -> Any:
+        """The key of a node's draws in a round, as in a simulation."""
+        return key_of(self.seed, number if role == self.data_role else number + SERVER_KEYS, n)
+
+    def moment(self, n: int, present: bool, peer: int = -1, degree: int = 1, kept: float = 1.0) -> Moment:
+        """The moment of this node."""
+        if self.keyed[0] != n:
+            self.keyed = n, self.key(self.member.role, self.member.number, n)
+        return Moment(self.member.number, n, self.keyed[1], peer, degree, present, kept)
+
+
+def by_number(other: Neighbour) -> int:
+    return other.number
+
+
+def view_of(federation: Any, name: str, instance: Any = None) -> View:
+    """The view of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
+
+    Many nodes in one process may share an `instance`: each has its own row of it.
+    """
+    refuse_attack(federation)
+    instance = federation.instance() if instance is None else instance
+    roster = roster_of(instance)
+    member = roster.member(name)
+    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds)
+    mine = row(instance.plan.tables[member.role], member.number)
+    incoming, outgoing = [], []
+    for turn in instance.plan.turns:
+        phases = instance.links[turn.sender, turn.receiver]
+        names = roster.names
+        incoming.append([heard_by(links, turn, member, names) for links in phases])
+        outgoing.append([hearers_of(links, turn, member, names) for links in phases])
+    return View(
+        member,
+        roster,
+        mapped(np.array, mine),
+        instance.plan._replace(tables={}),
+        instance.task,
+        instance.conditions,
+        instance.seed,
+        federation.rounds,
+        federation.every,
+        instance.data_role,
+        vocabulary,
+        digest_of(federation, roster, vocabulary),
+        incoming,
+        outgoing,
+        instance.nothing,
+    )
+
+
+def heard_by(links: Any, turn: Any, member: Member, names: dict[str, list[str]]) -> list[Neighbour]:
+    """Whom a node hears in a turn, in the order of the links."""
+    if member.role != turn.receiver:
+        return []
+    begin, end = links.starts[member.number], links.starts[member.number + 1]
+    if isinstance(turn, Tell):
+        end = min(end, begin + 1)  # a receiver has one sender
+    return [
+        Neighbour(names[turn.sender][int(links.senders[e])], int(links.senders[e]), float(links.weights[e]))
+        for e in range(begin, end)
+    ]
+
+
+def hearers_of(links: Any, turn: Any, member: Member, names: dict[str, list[str]]) -> list[Neighbour]:
+    """Who hears a node in a turn."""
+    if member.role != turn.sender:
+        return []
+    receivers = np.repeat(np.arange(len(links.starts) - 1), np.diff(links.starts))
+    ends = [(int(receivers[e]), float(links.weights[e])) for e in np.flatnonzero(links.senders == member.number)]
+    return [Neighbour(names[turn.receiver][k], k, weight) for k, weight in ends]
