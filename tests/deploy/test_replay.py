@@ -7,10 +7,9 @@ import pytest
 from harness import Village, assert_same, simulated
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
-from archipel.algorithms.dual_averaging import DualAveraging
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedBuff, Scaffold
 from archipel.algorithms.gossip import Gossip
-from archipel.algorithms.mirror_descent import MirrorDescent
+from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl

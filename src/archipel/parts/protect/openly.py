@@ -26,6 +26,11 @@ def no_noise(values: Any, scale: Any, settings: Any, moment: Any) -> None:
 
 
 @kernel
+def unguarded(values: Any, limit: Any, scale: Any, settings: Any, key: Any) -> None:
+    pass
+
+
+@kernel
 def always(me: Any, settings: Any, moment: Any) -> Any:
     return True
 
@@ -50,4 +55,4 @@ class Openly(Checked):
     where: ClassVar[str] = "nowhere"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        return ProtectPiece(free, as_it_is, no_noise, always, any_sum, empty(setup.task.clients), NONE)
+        return ProtectPiece(free, as_it_is, no_noise, always, any_sum, empty(setup.task.clients), NONE, guard=unguarded)

@@ -1,7 +1,7 @@
 """The sets that a model may be confined to: a ball, a box, the simplex, or none; exact projections.
 
-A `Region` is data, not code, so that one compilation serves all of them. The functions here only read the
-fields that they need: settings of an algorithm with fields of these names serve as well.
+A `Region` is data; `PROJECTIONS` has the code of each, so that a federation compiles only its own. The functions only
+read the fields that they need: settings of an algorithm with fields of these names serve as well.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import exact, fast, kernel
+from archipel.node import assign, exact, fast
 
 ANYWHERE, BALL, BOX, SIMPLEX = 0, 1, 2, 3
 
@@ -134,17 +134,50 @@ def onto_simplex_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
     onto_simplex_exactly(out, x, total, floor)
 
 
-@kernel
+@exact
+def project_anywhere(out: Any, x: Any, region: Any) -> None:
+    assign(out, x)
+
+
+@exact
+def project_ball(out: Any, x: Any, region: Any) -> None:
+    into_ball(out, x, region.radius)
+
+
+@exact
+def project_box(out: Any, x: Any, region: Any) -> None:
+    into_box(out, x, region.low, region.high)
+
+
+@exact
+def project_simplex(out: Any, x: Any, region: Any) -> None:
+    onto_simplex(out, x, region.radius, region.floor)
+
+
+PROJECTIONS = {ANYWHERE: project_anywhere, BALL: project_ball, BOX: project_box, SIMPLEX: project_simplex}
+
+
 def project(out: Any, x: Any, region: Any) -> None:
-    """The nearest point of the region, in the Euclidean norm."""
+    """The nearest point of the region, in the Euclidean norm. Kernels take theirs from `PROJECTIONS`."""
+    PROJECTIONS[int(region.region)](out, x, region)
+
+
+def projected(points: Any, region: Any) -> Any:
+    """`project` of many points at once."""
     if region.region == BALL:
-        into_ball(out, x, region.radius)
-    elif region.region == BOX:
-        into_box(out, x, region.low, region.high)
-    elif region.region == SIMPLEX:
-        onto_simplex(out, x, region.radius, region.floor)
-    else:
-        out[:] = x
+        lengths = np.linalg.norm(points, axis=1, keepdims=True)
+        return points * np.minimum(1.0, region.radius / np.maximum(lengths, 1e-300))
+    if region.region == BOX:
+        return np.clip(points, region.low, region.high)
+    if region.region == SIMPLEX:
+        size = points.shape[1]
+        least = region.floor * region.radius / size
+        rest = region.radius * (1 - region.floor)
+        falling = -np.sort(-points, axis=1)
+        shifts = (np.cumsum(falling, 1) - rest) / np.arange(1, size + 1)
+        kept = np.count_nonzero(falling > shifts, axis=1) - 1
+        return np.maximum(points - np.take_along_axis(shifts, kept[:, None], 1), 0) + least
+    return points
 
 
 # --- what a region's shape says ---------------------------------------------------------------------------

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archipel import regions
-from archipel.algorithms import constraints, mirror
 from archipel.errors import BadInput
-from archipel.node import FAST, kernel
+from archipel.node import FAST
+from archipel.parts.learn import maps as mirror
+from archipel.parts.learn.constraints import LINEAR, SLOPES, SQUARE, USES, Measured
+from archipel.problems import regions
 from archipel.simulate import compile
+from reference import bregman
 
 SIZE = 6
 BOX = regions.box(np.linspace(-1, 0, SIZE), np.linspace(0.1, 2, SIZE))
@@ -137,10 +139,9 @@ def test_three_point_identity(seed):
     for map_settings in MAPS.values():
         x, y, z = (proper(rng.normal(size=SIZE), map_settings) for _ in range(3))
         at_y, at_z = np.empty(SIZE), np.empty(SIZE)
-        mirror.to_dual(at_y, y, map_settings)
-        mirror.to_dual(at_z, z, map_settings)
-        between = mirror.divergence(x, y, map_settings) + mirror.divergence(y, z, map_settings)
-        assert abs(between - mirror.divergence(x, z, map_settings) - (at_z - at_y) @ (x - y)) < 1e-10
+        at_y, at_z = bregman.to_dual(y, map_settings), bregman.to_dual(z, map_settings)
+        between = bregman.divergence(x, y, map_settings) + bregman.divergence(y, z, map_settings)
+        assert abs(between - bregman.divergence(x, z, map_settings) - (at_z - at_y) @ (x - y)) < 1e-10
 
 
 @given(seeds, st.floats(0.01, 3))
@@ -151,8 +152,8 @@ def test_generalised_pythagoras(seed, step):
         x, d = (proper(rng.normal(size=SIZE), map_settings) for _ in range(2))
         gradient, new = rng.normal(size=SIZE), np.empty(SIZE)
         mirror.mirror_step(new, x, gradient, step, map_settings)
-        gained = mirror.divergence(d, x, map_settings) - mirror.divergence(d, new, map_settings)
-        assert step * gradient @ (new - d) <= gained - mirror.divergence(new, x, map_settings) + 1e-9
+        gained = bregman.divergence(d, x, map_settings) - bregman.divergence(d, new, map_settings)
+        assert step * gradient @ (new - d) <= gained - bregman.divergence(new, x, map_settings) + 1e-9
 
 
 @given(seeds)
@@ -162,15 +163,14 @@ def test_divergence_is_convex_in_its_second_argument(seed):
     for map_settings in MAPS.values():
         x, *others = (proper(rng.normal(size=SIZE), map_settings) for _ in range(4))
         shares = rng.dirichlet(np.ones(3))
-        mixed = mirror.divergence(x, shares @ np.array(others), map_settings)
-        assert mixed <= sum(s * mirror.divergence(x, y, map_settings) for s, y in zip(shares, others)) + 1e-12
+        mixed = bregman.divergence(x, shares @ np.array(others), map_settings)
+        assert mixed <= sum(s * bregman.divergence(x, y, map_settings) for s, y in zip(shares, others)) + 1e-12
 
 
 @pytest.mark.parametrize("name", MAPS)
 def test_dual_and_back(name):
-    x, theta, back = proper(np.arange(SIZE) / 3.0, MAPS[name]), np.empty(SIZE), np.empty(SIZE)
-    mirror.to_dual(theta, x, MAPS[name])
-    mirror.from_dual(back, theta, MAPS[name])
+    x, back = proper(np.arange(SIZE) / 3.0, MAPS[name]), np.empty(SIZE)
+    mirror.from_dual(back, bregman.to_dual(x, MAPS[name]), MAPS[name])
     np.testing.assert_allclose(back, x, atol=1e-12)
 
 
@@ -191,7 +191,7 @@ def test_width_is_the_largest_divergence():
         corners = [regions.lowest(map_settings, slope) for slope in rng.normal(size=(60, SIZE))]
         corners += [-corner for corner in corners] if name == "ball" else []
         corners += [map_settings.low, map_settings.high] if name == "box" else []
-        found = max(mirror.divergence(x, y, map_settings) for x in corners for y in corners)
+        found = max(bregman.divergence(x, y, map_settings) for x in corners for y in corners)
         assert found <= mirror.width(map_settings) ** 2 + 1e-12
         assert found >= mirror.width(map_settings) ** 2 * (1 - 1e-12)
 
@@ -217,33 +217,6 @@ def test_steps_shrink_and_wait_for_a_comparator_that_moves():
     np.testing.assert_allclose(still, 0.5 / np.sqrt(np.arange(1, 101)))
     moving = np.array([mirror.fitting_step(t, 2.0, 4.0, 3.0, 0.5) for t in range(100)])
     assert (np.diff(moving) < 0).all() and (moving > still).all()
-
-
-# --- your own ---------------------------------------------------------------------------------------------
-
-
-@kernel
-def cubes(out, x, settings):
-    out[:] = x * x * x
-
-
-@kernel
-def roots(out, theta, settings):
-    out[:] = np.cbrt(theta)
-
-
-@kernel
-def quartic_divergence(x, y, settings):
-    return np.sum(x**4 - y**4) / 4 - np.sum(y**3 * (x - y))
-
-
-def test_a_map_of_your_own_steps_as_its_definition_says():
-    """R = sum x^4 / 4 on R^2: first-order condition of (5.12), x'^3 = x^3 - step gradient."""
-    quartic = mirror.own(cubes, roots, quartic_divergence)
-    x, gradient, out = np.array([1.0, -2.0]), np.array([0.5, 3.0]), np.empty(2)
-    quartic.step(out, x, gradient, 0.1, None)
-    np.testing.assert_allclose(out**3, x**3 - 0.1 * gradient, atol=1e-12)
-    assert quartic.divergence(out, x, None) > 0
 
 
 # --- refusals, compilation --------------------------------------------------------------------------------
@@ -274,7 +247,7 @@ def test_exponentiated_gradient_where_a_component_is_gone():
         np.testing.assert_allclose(out, [0.0, *np.exp(logs - logs.max())], rtol=1e-9)
 
 
-VERBS = [verb for verb in FAST if verb.__module__ in ("archipel.regions", "archipel.algorithms.mirror")]
+VERBS = [verb for verb in FAST if verb.__module__ in ("archipel.problems.regions", "archipel.parts.learn.maps")]
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
@@ -283,7 +256,7 @@ VERBS = [verb for verb in FAST if verb.__module__ in ("archipel.regions", "archi
 def test_verbs_and_their_loops_agree(verb, seed):
     """The NumPy form that devices run and the loop that is compiled, on the same input."""
     x, y = points(seed, 2)
-    if verb.__name__ in ("normalise", "relative_entropy", "exponentiated"):
+    if verb.__name__ in ("normalise", "exponentiated"):
         x, y = np.abs(x) + 1e-9, np.abs(y) + 1e-9
     rest = {
         "into_ball": (1.5,),
@@ -292,37 +265,28 @@ def test_verbs_and_their_loops_agree(verb, seed):
         "exponentiated": (y, 0.3),
         "normalise": (2.0, 0.3),
     }.get(verb.__name__, ())
-    if verb.__name__ in ("relative_entropy", "half_square_distance"):
-        assert verb(x, y) == pytest.approx(FAST[verb](x, y), rel=1e-12, abs=1e-12)
-        return
     plain, loop = np.empty(SIZE), np.empty(SIZE)
-    verb(plain, np.abs(x) if verb.__name__ == "one_plus_log" else x, *rest)
-    FAST[verb](loop, np.abs(x) if verb.__name__ == "one_plus_log" else x, *rest)
+    verb(plain, x, *rest)
+    FAST[verb](loop, x, *rest)
     np.testing.assert_allclose(loop, plain, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.long
-def test_one_compilation_serves_all_maps_and_constraints():
-    """Compiled and plain agree, and the choice of a map or constraint is data: one signature."""
-    step, value, slope = mirror.mirror_step, constraints.constraint_value, constraints.constraint_gradient
+@pytest.mark.parametrize("form", [LINEAR, SQUARE])
+@pytest.mark.parametrize("name", MAPS)
+def test_compiled_maps_and_constraints_are_the_plain_ones(name, form):
+    (step, lead), use, slope = mirror.map_of(MAPS[name]), USES[form], SLOPES[form]
     compile.enable()
 
-    @numba.njit
-    def run(out, x, g, s, limits):
-        step(out, x, g, 0.3, s)
-        slope(g, out, limits)
-        return value(out, limits)
+    def run(out, dual, rise, x, g, settings, budget):
+        step(out, x, g, 0.3, settings)
+        lead(dual, g, settings)
+        slope(rise, out, 0, budget)
+        return use(out, 0, budget, 3)
 
-    x, g = np.full(4, 0.25), np.array([0.1, -2.0, 0.4, 1.0])
-    box, simplex = regions.box(np.zeros(4), np.ones(4)), regions.simplex(4, 1.0, 0.1)
-    maps = [mirror.euclidean(region) for region in (regions.ball(4, 0.4), box, simplex)] + [mirror.entropy(simplex)]
-    for s in maps:
-        for c in (constraints.linear(g, 0.1), constraints.energy(abs(g), 0.1), constraints.none(4)):
-            fast, plain, h, k = np.empty(4), np.empty(4), g.copy(), g.copy()
-            found = run(fast, x, h, s, c.limits)
-            step(plain, x, k, 0.3, s)
-            slope(k, plain, c.limits)
-            np.testing.assert_allclose(fast, plain, atol=1e-13)
-            np.testing.assert_allclose(h, k, atol=1e-13)
-            assert abs(found - value(plain, c.limits)) < 1e-13
-    assert len(run.signatures) == 1
+    x, g = mirror.start(MAPS[name]), np.array([0.1, -2.0, 0.4, 1.0, 0.0, -0.3])
+    budget = Measured(abs(g), np.array([0.1, 0.2]), 1.0, 1.0, 1.0, 1.0)
+    plain, compiled = np.empty((3, SIZE)), np.empty((3, SIZE))
+    found = [each(*rows, x, g, MAPS[name], budget) for each, rows in ((run, plain), (numba.njit(run), compiled))]
+    np.testing.assert_allclose(compiled, plain, atol=1e-13)
+    assert found[0] == pytest.approx(found[1], abs=1e-13)

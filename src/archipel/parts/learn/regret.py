@@ -1,6 +1,6 @@
 """Regret while learning: static, network, dynamic, against a budget; path length, violation; what was paid.
 
-Nodes add up their own losses, and how far everyone's expected loss is above the best of the round, see `play`.
+Nodes add up their own losses, and how far everyone's expected loss is above the best of the round, see `playing`.
 The comparators are found here, exactly, from the stream that was played: draws are keyed, so it can be drawn again.
 Regrets are per client. What is measured is for the one who simulates: no node knows it, and it is not private.
 
@@ -12,14 +12,16 @@ Regrets are per client. What is measured is for the one who simulates: no node k
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.constraints import Constraint
-from archipel.problems.losses.online import DISTANCE, LINEAR
+from archipel.node import dot_exactly, exact
+from archipel.parts.learn.constraints import Constraint
+from archipel.problems.losses.online import DISTANCE, LINEAR, loss_value, square_distance
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
-from archipel.regions import ANYWHERE, BALL, BOX, SIMPLEX, lowest
+from archipel.problems.regions import ANYWHERE, lowest, projected
 from archipel.theory.comparators import Logistic, Quadratic, best
 from archipel.turns import Setup
 
@@ -28,25 +30,76 @@ CHUNK = 2_000_000  # numbers that are drawn at once
 DEAR = 1.25  # a comparator without a closed form is found again when a run is this many times longer
 
 
+# --- inside node functions --------------------------------------------------------------------------------------------
+
+
+# A node's counters, `me.learn.played`, of which no one is told: its own losses; everyone's expected loss, less that of
+# the best model of the round; the constraint; rounds.
+LOST, BEHIND, OVERDRAWN, ROUNDS = 0, 1, 2, 3
+
+
+class Known(NamedTuple):
+    """What counting needs to know."""
+
+    ridge: Any
+    centres: Any  # what everyone's expected loss is around, no rows if it is unknown
+    minima: Any  # and where it is least
+
+
+@exact
+def excess(loss: Any, ridge: Any, model: Any, best: Any, centre: Any) -> Any:
+    """F_t(model) - F_t(best), where F_t is the mean over clients of their expected losses; problems.drifting's."""
+    more = 0.0
+    if ridge > 0.0:
+        more = 0.5 * ridge * (dot_exactly(model, model) - dot_exactly(best, best))
+    if loss == LINEAR:
+        return more + dot_exactly(centre, model) - dot_exactly(centre, best)
+    apart = square_distance(model, centre) - square_distance(best, centre)
+    return more + apart * (0.5 if loss == DISTANCE else 1.0 / centre.shape[0])
+
+
+@cache
+def playing(loss: int, ridged: bool, moving: bool) -> Any:
+    """Of a loss; with a ridge; where the best model of each round is known."""
+
+    @exact
+    def play(played: Any, model: Any, data: Any, known: Any, round: Any) -> None:
+        """Count what playing the model costs."""
+        played[ROUNDS] += 1.0
+        played[LOST] += loss_value(loss, model, data)
+        if ridged:
+            played[LOST] += 0.5 * known.ridge * dot_exactly(model, model)
+        if moving:
+            now = min(round, known.centres.shape[0] - 1)
+            played[BEHIND] += excess(loss, known.ridge, model, known.minima[now], known.centres[now])
+
+    return play
+
+
+def ridge_of(setup: Setup) -> float:
+    """gamma of 2.4's gamma / 2 ||x||^2, for each client."""
+    return float(2 * setup.task.regulariser[1] / setup.task.clients)
+
+
+def known_of(setup: Setup, region: Any) -> Known:
+    """What a stream says of itself, for meters."""
+    task, ridge = setup.task, ridge_of(setup)
+    centres = task.oracle.centres if task.oracle else np.zeros((0, task.size))
+    minima = minima_of(task.loss, ridge, centres, region) if len(centres) else centres
+    return Known(ridge, centres[: len(centres) if len(minima) else 0], minima)
+
+
+def player_of(setup: Setup, known: Known) -> Any:
+    """The counting of a task."""
+    return playing(int(setup.task.loss), known.ridge > 0, len(known.centres) > 0)
+
+
+def played_rows(rows: int) -> Any:
+    """Counters, all at zero."""
+    return np.zeros((rows, 4))
+
+
 # --- the best model of each round -------------------------------------------------------------------------------------
-
-
-def projected(points: Any, region: Any) -> Any:
-    """`regions.project` of many points."""
-    if region.region == BALL:
-        lengths = np.linalg.norm(points, axis=1, keepdims=True)
-        return points * np.minimum(1.0, region.radius / np.maximum(lengths, 1e-300))
-    if region.region == BOX:
-        return np.clip(points, region.low, region.high)
-    if region.region == SIMPLEX:
-        size = points.shape[1]
-        least = region.floor * region.radius / size
-        rest = region.radius * (1 - region.floor)
-        falling = -np.sort(-points, axis=1)
-        shifts = (np.cumsum(falling, 1) - rest) / np.arange(1, size + 1)
-        kept = np.count_nonzero(falling > shifts, axis=1) - 1
-        return np.maximum(points - np.take_along_axis(shifts, kept[:, None], 1), 0) + least
-    return points
 
 
 def minima_of(loss: int, ridge: float, centres: Any, region: Any) -> Any:
@@ -127,17 +180,6 @@ def record_of(setup: Setup, ridge: float) -> Record | None:
     return Record(task.oracle.past, task.loss, ridge, task.clients, task.size)
 
 
-def window_budget(budgets: Any, window: int) -> float:
-    """What a fixed model may use in a round so that no `window` rounds in a row use more than they have, (4.6).
-
-    Budgets come in turn for ever, weights stay: only the poorest window matters.
-    """
-    trips, rest = divmod(window, len(budgets))
-    sums = np.cumsum(np.concatenate([[0.0], budgets, budgets]))
-    poorest = np.min(sums[rest : rest + len(budgets)] - sums[: len(budgets)])
-    return float((trips * budgets.sum() + poorest) / window)
-
-
 # --- the meter ------------------------------------------------------------------------------------------------------
 
 
@@ -147,43 +189,43 @@ class Meter:
 
     setup: Setup
     region: Any
-    ridge: float
-    centres: Any
-    minima: Any
+    known: Known
     constraint: Constraint | None = None  # with the budget of the K-benchmark
     violates: bool = False  # whether there is a budget at all
-    role: str = "peer"
     accountant: Any = None
-    record: Record | None = None
     due: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.record = record_of(self.setup, self.known.ridge)
+
     def __call__(self, tables: dict[str, Any], rounds: int) -> dict[str, Any]:
-        table = tables[self.role]
+        nodes = tables["peer" if "peer" in tables else "client"]
+        played = nodes.learn.played
         found: dict[str, Any] = {}
         if rounds:
-            found |= self.static(table, rounds)
-            if len(self.minima):
-                found |= self.moving(table, rounds)
+            found |= self.static(played, rounds)
+            if len(self.known.minima):
+                found |= self.moving(played, rounds)
             if self.violates:
-                found["violation"] = float(table.overdrawn.sum() / max(table.rounds.sum(), 1.0))
-        if self.role == "peer":
-            found["disagreement"] = float(np.mean(np.sum((table.model - table.model.mean(0)) ** 2, 1)))
+                found["violation"] = float(played[:, OVERDRAWN].sum() / max(played[:, ROUNDS].sum(), 1.0))
+        if "peer" in tables:
+            found["disagreement"] = float(np.mean(np.sum((nodes.model - nodes.model.mean(0)) ** 2, 1)))
         if self.accountant is not None:
             levels = self.accountant.levels(tables)
             found |= {f"epsilon.{name}": float(paid.epsilon.max(initial=0.0)) for name, paid in levels.items()}
         return found
 
-    def static(self, table: Any, rounds: int) -> dict[str, float]:
+    def static(self, played: Any, rounds: int) -> dict[str, float]:
         """Own losses, less those of the best fixed model, in the region and within the budget."""
         dear = self.setup.task.loss == LOGISTIC or self.constraint is not None
         last = rounds == self.setup.rounds
         if self.record is None or (dear and rounds < self.due and not last):
             return {}
-        if (table.rounds != rounds).any():  # who broke down did not play what the record holds
+        if (played[:, ROUNDS] != rounds).any():  # who broke down did not play what the record holds
             return {}
         self.due = DEAR * rounds
-        total, lost, clients = self.record.until(rounds), float(table.lost.sum()), self.setup.task.clients
-        if self.region.region == ANYWHERE and self.record.loss == LINEAR and self.ridge == 0:
+        total, lost, clients = self.record.until(rounds), float(played[:, LOST].sum()), self.setup.task.clients
+        if self.region.region == ANYWHERE and self.record.loss == LINEAR and self.known.ridge == 0:
             return {}
         found = {"regret.static": (lost - total.value(best(total, self.region))) / clients}
         if self.constraint is not None:
@@ -191,15 +233,16 @@ class Meter:
             found["regret.budget"] = (lost - total.value(within)) / clients
         return found
 
-    def moving(self, table: Any, rounds: int) -> dict[str, float]:
+    def moving(self, played: Any, rounds: int) -> dict[str, float]:
         """Everyone's expected losses, less those of the best model of each round, and of the best fixed one."""
-        behind = float(table.behind.mean())
-        last = min(rounds, len(self.minima))
-        path = np.linalg.norm(np.diff(self.minima[:last], axis=0), axis=1).sum() if last > 1 else 0.0
-        rows = np.minimum(np.arange(rounds), len(self.centres) - 1) if len(self.centres) > 1 else np.zeros(1, int)
-        centres, loss = self.centres[rows], self.setup.task.loss
+        ridge, every, best_ones = self.known
+        behind = float(played[:, BEHIND].mean())
+        last = min(rounds, len(best_ones))
+        path = np.linalg.norm(np.diff(best_ones[:last], axis=0), axis=1).sum() if last > 1 else 0.0
+        rows = np.minimum(np.arange(rounds), len(every) - 1) if len(every) > 1 else np.zeros(1, int)
+        centres, loss = every[rows], self.setup.task.loss
         middle = centres.mean(0, keepdims=True)  # a mean of quadratics of one curvature is one around the mean
-        fixed = minima_of(loss, self.ridge, middle, self.region)
-        each = expected(loss, self.ridge, centres, self.minima[np.minimum(rows, len(self.minima) - 1)])
-        gap = (each - expected(loss, self.ridge, centres, fixed)).mean() * rounds
+        fixed = minima_of(loss, ridge, middle, self.region)
+        each = expected(loss, ridge, centres, best_ones[np.minimum(rows, len(best_ones) - 1)])
+        gap = (each - expected(loss, ridge, centres, fixed)).mean() * rounds
         return {"regret.dynamic": behind, "regret.network": behind + float(gap), "path": float(path)}

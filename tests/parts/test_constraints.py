@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archipel import regions
-from archipel.algorithms import constraints
 from archipel.errors import BadInput
-from archipel.regions import in_cvxpy
+from archipel.parts.learn import constraints
+from archipel.problems import regions
+from archipel.problems.regions import in_cvxpy
 
 SIZE = 5
 REGIONS = {
@@ -28,19 +28,21 @@ def some(seed):
     weights = rng.normal(size=SIZE)
     costs = np.abs(weights) * (rng.uniform(size=SIZE) > 0.2)
     return [
-        constraints.linear(weights, rng.normal()),
-        constraints.packets(costs, rng.normal()),
-        constraints.energy(costs, rng.normal()),
+        constraints.constrained("linear", weights, rng.normal()),
+        constraints.constrained("packets", costs, rng.normal()),
+        constraints.constrained("energy", costs, rng.normal()),
     ]
 
 
 @given(seeds)
 def test_gradients_are_slopes(seed):
     rng = np.random.default_rng(seed)
-    for made in [*some(seed), constraints.none(SIZE)]:
+    for made in some(seed):
         x, toward, slope = rng.normal(size=SIZE), rng.normal(size=SIZE), np.empty(SIZE)
-        made.gradient(slope, x, made.limits)
-        ahead = made.value(x + 1e-4 * toward, made.limits) - made.value(x - 1e-4 * toward, made.limits)
+        budget = constraints.Measured(made.weights, np.array([9.0, made.budget]), 1.0, 1.0, 1.0, 1.0)
+        constraints.SLOPES[made.form](slope, x, None, budget)
+        assert constraints.USES[made.form](x, None, budget, 5) == pytest.approx(made.value(x))  # budgets in turn
+        ahead = made.value(x + 1e-4 * toward) - made.value(x - 1e-4 * toward)
         assert ahead / 2e-4 == pytest.approx(slope @ toward, abs=1e-7)
 
 
@@ -53,8 +55,9 @@ def test_no_point_exceeds_the_bounds(seed):
             for _ in range(5):
                 x = np.empty(SIZE)
                 regions.project(x, 2 * rng.normal(size=SIZE), region)
-                made.gradient(slope, x, made.limits)
-                assert bounds.low - 1e-9 <= made.value(x, made.limits) <= bounds.high + 1e-9
+                budget = constraints.Measured(made.weights, np.array([made.budget]), 1.0, 1.0, 1.0, 1.0)
+                constraints.SLOPES[made.form](slope, x, None, budget)
+                assert bounds.low - 1e-9 <= made.value(x) <= bounds.high + 1e-9
                 assert np.abs(slope).sum() <= bounds.gradient_l1 + 1e-9
                 assert np.linalg.norm(slope) <= bounds.gradient_l2 + 1e-9
                 assert np.abs(slope).max() <= bounds.gradient_max + 1e-9
@@ -78,9 +81,9 @@ def test_the_highest_value_is_reached(name):
         tries = [regions.lowest(region, slope) for slope in [*np.eye(SIZE), *-np.eye(SIZE)]]
         tries += [regions.lowest(region, slope) for slope in rng.normal(size=(2000, SIZE))]
         bounds = constraints.bounds(made, region)
-        found = max(made.value(x, made.limits) for x in tries + [regions.lowest(region, -made.limits.weights)])
+        found = max(made.value(x) for x in tries + [regions.lowest(region, -made.weights)])
         assert found <= bounds.high + 1e-9
-        if name != "box" or made.limits.limit != constraints.SQUARE:
+        if name != "box" or made.form != constraints.SQUARE:
             assert found == pytest.approx(bounds.high, abs=1e-9)
 
 
@@ -89,35 +92,18 @@ def test_what_no_point_satisfies_is_refused_and_nothing_else(seed):
     """At the budget that the sentence asks for, the constraint passes; a little below, it is refused."""
     for region in REGIONS.values():
         for made in some(seed):
-            least = made.limits.budget + constraints.bounds(made, region).low
-            constraints.check_satisfiable(made._replace(limits=made.limits._replace(budget=least)), region)
+            least = made.budget + constraints.bounds(made, region).low
+            constraints.check_satisfiable(made._replace(budget=least), region)
             with pytest.raises(BadInput, match="no point of the region"):
-                short = made.limits._replace(budget=least - 1e-6)
-                constraints.check_satisfiable(made._replace(limits=short), region)
-
-
-def test_your_own_needs_a_point_that_satisfies_it():
-    limits = constraints.Limits(constraints.NONE, np.zeros(2), 1.0)
-
-    def value(x, limits):
-        return np.exp(x[0]) - limits.budget
-
-    def gradient(out, x, limits):
-        out[:] = np.exp(x[0]), 0.0
-
-    bounds = constraints.Bounds(-1.0, 2.0, 3.0, 3.0, 3.0)
-    made = constraints.own(value, gradient, limits, bounds, [-1.0, 0.0])
-    assert constraints.bounds(made, regions.ball(2)).size == 2
-    with pytest.raises(BadInput, match=r"constraint\.witness"):
-        constraints.own(value, gradient, limits, bounds, [1.0, 0.0])
+                constraints.check_satisfiable(made._replace(budget=least - 1e-6), region)
 
 
 def test_bad_numbers_are_refused():
-    with pytest.raises(BadInput, match=r"constraint\.weights"):
-        constraints.linear([1.0, np.nan], 1.0)
-    with pytest.raises(BadInput, match=r"constraint\.budget"):
-        constraints.linear([1.0, 1.0], np.inf)
     with pytest.raises(BadInput, match=r"constraint\.cost"):
-        constraints.energy([1.0, -1.0], 1.0)
+        constraints.constrained("linear", [1.0, np.nan], 1.0)
+    with pytest.raises(BadInput, match=r"constraint\.budget"):
+        constraints.constrained("linear", [1.0, 1.0], np.inf)
+    with pytest.raises(BadInput, match=r"constraint\.cost"):
+        constraints.constrained("energy", [1.0, -1.0], 1.0)
     with pytest.raises(BadInput, match="5 numbers"):
-        constraints.bounds(constraints.linear([1.0, 1.0], 1.0), REGIONS["ball"])
+        constraints.bounds(constraints.constrained("linear", [1.0, 1.0], 1.0), REGIONS["ball"])
