@@ -24,12 +24,13 @@ from typing import Any
 from archipel import Federation, PaoFed, Synthetic
 from archipel.bench import peak_mb
 from archipel.deploy import keys, wire
+from archipel.deploy.assemble import read_status
 from archipel.deploy.node import open_node
-from archipel.deploy.part import Part, part_of
 from archipel.deploy.post import PostOffice
 from archipel.deploy.proxy import free_port
+from archipel.deploy.real import RealWorld
 from archipel.deploy.roster import roster_of
-from archipel.deploy.trace import read_status
+from archipel.deploy.view import View, view_of
 from archipel.deploy.zenoh_link import ZenohLink, access, bare_config, tls
 from archipel.deployment import Deployment
 
@@ -59,7 +60,7 @@ class Polled(ZenohLink):
     def listen(self) -> None:
         pass
 
-    def receive(self, timeout: float) -> tuple[str, bytes] | None:
+    def receive(self) -> tuple[str, bytes] | None:
         sample = self.ear.handler.try_recv()
         return None if sample is None else ("server", bytes(sample.payload))
 
@@ -70,18 +71,18 @@ class StandIn:
     Its own learning would be measured, not the server: 200 devices have 200 processors, these threads share one.
     """
 
-    def __init__(self, federation: Federation, part: Part, folder: Path, address: str):
-        settings = bare_config([], [f"tls/{address}"], part.vocabulary.largest)
-        settings |= tls(folder / "keys", part.member.name) | access(part.member.name, ["server"])
-        self.link = Polled(part.member.name, ["server"], settings)
-        self.office = PostOffice(self.link, ["server"], part.vocabulary, part.digest)
-        self.update = part.vocabulary.write(1, part.plan.turns[1].word)
+    def __init__(self, federation: Federation, view: View, folder: Path, address: str):
+        settings = bare_config([], [f"tls/{address}"], view.vocabulary.largest)
+        settings |= tls(folder / "keys", view.member.name) | access(view.member.name, ["server"])
+        self.link = Polled(view.member.name, ["server"], settings)
+        self.office = PostOffice(RealWorld(self.link), ["server"], view.vocabulary, view.digest)
+        self.update = view.vocabulary.write(1, view.plan.turns[1].word)
         self.office.ask("server", 0, 0)
         self.office.commit()
 
     def turn(self) -> bool:
         """Answer what the server told with an update, and ask for the next round; whether it had told anything."""
-        if not self.office.pump(0.0):
+        if not self.office.pump():
             return False
         waiting = self.office.waiting("server")
         while waiting:
@@ -98,7 +99,7 @@ def stand_ins(
 ) -> list[StandIn]:
     """Threads of this process that stand in for devices, each device with a connection of its own."""
     instance = federation.instance()
-    made = [StandIn(federation, part_of(federation, name, instance), folder, address) for name in names]
+    made = [StandIn(federation, view_of(federation, name, instance), folder, address) for name in names]
     for i in range(THREADS):
         threading.Thread(target=attend, args=(made[i::THREADS], stop), daemon=True).start()
     return made

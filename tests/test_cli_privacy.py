@@ -48,6 +48,13 @@ def test_it_says_assumed_where_nothing_is_enforced(folder, archipel):
     assert "Guarantee: assumed" in told and "no guarantee" in told and "enforced" not in told
 
 
+def test_delta_is_measured_against_the_number_of_records(folder, archipel):
+    assert "below one in 30 samples" in archipel("privacy", "federation.toml").out
+    (folder / "federation.toml").write_text(DESCRIPTION.replace("delta = 1e-6", "delta = 0.05"))
+    told = archipel("privacy", "federation.toml").out
+    assert "too large for 30 samples" in told and "well below 0.03" in told
+
+
 def test_no_table_no_claim(folder, archipel):
     (folder / "federation.toml").write_text(DESCRIPTION.split("[privacy]")[0])
     assert "nothing is protected" in archipel("privacy", "federation.toml").out

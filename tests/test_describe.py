@@ -54,7 +54,11 @@ BAD = {
     "more clients than keys": ("clients = 6", "clients = 1000000000000000000", "problem.clients"),
     "no clients": ("clients = 6", "clients = 0", "problem.clients"),
     "an unknown topology": ("rounds = 20", 'topology = {kind = "torus"}\nrounds = 20', "topology.kind"),
-    "a topology that does not fit": ("rounds = 20", 'topology = {kind = "peers"}\nrounds = 20', "topology.kind"),
+    "a topology that does not fit": (
+        '[algorithm]\nkind = "pao-fed"\nportion = 2',
+        '[topology]\nkind = "digraph"\n[algorithm]\nkind = "zcdp-nfl"',
+        "topology.kind",
+    ),
     "a section that is no table": ("rounds = 20", "topology = 3\nrounds = 20", "topology"),
     "no algorithm": ('[algorithm]\nkind = "pao-fed"\nportion = 2', "", "algorithm"),
     "availability beyond one": ("[0.5, 0.25]", "[1.5]", "environment.availability"),

@@ -35,8 +35,8 @@ def folder(tmp_path_factory):
     here = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "examples", here / "examples")
     for page in PAGES:
-        for block in blocks(page, "toml"):
-            name = re.match(r"# (\S+\.toml)", block)
+        for block in [*blocks(page, "toml"), *blocks(page, "python")]:
+            name = re.match(r"# (\S+\.(?:toml|py))", block)
             if name:
                 (here / name[1]).write_text(block)
     sensors = here / "sensors"

@@ -54,6 +54,6 @@ def test_the_cosine_holds_for_large_phases():
 
 
 def test_a_record_knows_its_weight():
-    from archipel.algorithms.pao_fed import empty_portion
+    from archipel.parts.share.portions import Portion
 
-    assert node.weight_of(empty_portion(4, np.float32)) == 4 * 4 + 4
+    assert node.weight_of(Portion(np.zeros(4, np.float32), np.zeros(1, np.uint32))) == 4 * 4 + 4

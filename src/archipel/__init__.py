@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from archipel.algorithms.online_fed import OnlineFed
-    from archipel.algorithms.pao_fed import PaoFed
+    from archipel.algorithms.composed import Algorithm
+    from archipel.algorithms.online import OnlineFed, PaoFed
     from archipel.algorithms.sign_sgd import SignSgd
     from archipel.environment import Delay, Environment
     from archipel.federation import Federation
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 # Names are loaded when they are used: a device that runs one node must not load what only a simulation needs.
 HOMES = {
+    "Algorithm": "archipel.algorithms.composed",
     "Delay": "archipel.environment",
     "Environment": "archipel.environment",
     "Federation": "archipel.federation",
     "Linear": "archipel.problems.linear",
-    "OnlineFed": "archipel.algorithms.online_fed",
-    "PaoFed": "archipel.algorithms.pao_fed",
+    "OnlineFed": "archipel.algorithms.online",
+    "PaoFed": "archipel.algorithms.online",
     "SignSgd": "archipel.algorithms.sign_sgd",
     "Synthetic": "archipel.problems.synthetic",
 }
-__all__ = ["Delay", "Environment", "Federation", "Linear", "OnlineFed", "PaoFed", "SignSgd", "Synthetic"]
+__all__ = ["Algorithm", "Delay", "Environment", "Federation", "Linear", "OnlineFed", "PaoFed", "SignSgd", "Synthetic"]
 
 
 def __getattr__(name: str) -> Any:

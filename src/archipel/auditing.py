@@ -129,16 +129,16 @@ def examine(
             seen.append(transcripts)
             claims.append(claimed)
             done += releases
-        verdicts.append(judged(pair, twins[0], seen, max(claims)))
+        verdicts.append(judged(pair, federation, seen, max(claims)))
     return verdicts
 
 
-def judged(pair: str, twin: Federation, seen: list[Any], claimed: float) -> Verdict:
-    """The lower bound that two sets of transcripts give."""
-    policy = twin.privacy
+def judged(pair: str, federation: Federation, seen: list[Any], claimed: float) -> Verdict:
+    """The lower bound that two sets of transcripts give; the guarantee is the federation's, not its twin's."""
+    policy = federation.privacy
     test = gaussian_audit if policy.mechanism == "gaussian" else audit
     finding = test(seen[0], seen[1], policy.delta, CONFIDENCE)
-    how = twin.instance().plan.accountant.terms.how
+    how = federation.instance().plan.accountant.terms.how
     return Verdict(pair, claimed, finding.epsilon, policy.delta, CONFIDENCE, how, finding.test, len(seen[0]))
 
 

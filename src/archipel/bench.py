@@ -169,7 +169,7 @@ class NumpyRendition:
         models = self.models[fresh]
         models[np.ix_(there, portion)] = self.server[portion]
         error = target - np.einsum("kd,kd->k", models, z)
-        models += (self.settings.step * error)[:, None] * z
+        models += (self.settings.learn.step * error)[:, None] * z
         self.models[fresh] = models
         self.updates += len(fresh)
         self.send(models[there][:, (portion + 4) % FEATURES])
@@ -190,7 +190,7 @@ class NumpyRendition:
             portion = (np.arange(4) + start) % FEATURES
             new = portion[~seen[portion]]
             change = values.mean(0)[~seen[portion]] - self.server[new]
-            self.server[new] += self.settings.weights[age] * change
+            self.server[new] += self.settings.mix.weights[age] * change
             seen[portion] = True
 
 

@@ -71,6 +71,7 @@ def run(
         ready(record.parent, "--record")
     ready(out)
     result = played(described, seeds, federation.stem)
+    result.name = federation.stem
     result.save(out)
     if record:
         save_schedule(described, record)
@@ -100,6 +101,7 @@ def compare(
         ready(folder)
     for name, one in described.items():
         results[name] = played(one, seeds, name)
+        results[name].name = name
         results[name].save(out / name)
         if results[name].interrupted:
             break

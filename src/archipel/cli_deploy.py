@@ -40,8 +40,8 @@ def up(
     from rich.live import Live
 
     from archipel.deploy.chaos import Chaos
+    from archipel.deploy.fleet import Fleet
     from archipel.deploy.store import Halted
-    from archipel.deploy.up import Fleet
     from archipel.deploy.watch import Watch
     from archipel.federation import Federation
     from archipel.results import ready
@@ -79,7 +79,7 @@ def node(
 
     Example: archipel node federation.toml --name sensor-17
     """
-    from archipel.deploy.member import live
+    from archipel.deploy.run_node import live
 
     deploy = {"keys": str(keys.resolve())} if keys else {}
     order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}

@@ -37,7 +37,7 @@ def privacy(federation: Description, as_json: Json = False) -> None:
     if instance.plan.accountant is None:
         screen.print("No [privacy] table: nothing is protected, nothing is counted.")
         return
-    outlook = forecast(instance)
+    outlook = forecast(instance) | {"protected": protected(instance, described.rounds)}
     if as_json:
         print(json.dumps(outlook, indent=1))
         return
@@ -50,6 +50,8 @@ def audit(
     federation: Description,
     releases: Annotated[int, typer.Option(min=1000, help="Runs on each of two neighbouring data sets.")] = 200_000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of the small federation that is run.")] = 3,
+    one_run: Annotated[bool, typer.Option("--one-run", help="Run the federation itself, once, with canaries.")] = False,
+    canaries: Annotated[int, typer.Option(min=50, help="Canaries of an audit in one run.")] = 1000,
     as_json: Json = False,
 ) -> None:
     """Try to catch a federation breaking its promise: run a small twin of it many times on neighbouring data sets.
@@ -58,26 +60,34 @@ def audit(
     federation), for the worst case, for a typical pair and, where clients may be away or late, for the worst case in
     that environment. Ends with status 1 where an enforced guarantee is exceeded.
 
+    With --one-run no twin is run but the federation itself, once, all its rounds: canaries are put among its data, each
+    by the toss of a coin, and the tosses are guessed from what is released.
+
     Example: archipel audit examples/zcdp-nfl.toml
     """
     from archipel.auditing import examine
+    from archipel.canaries import examine_once
     from archipel.cli import progress_bar
     from archipel.federation import Federation
 
+    described = Federation.load(federation)
     with progress_bar("audit") as update:
-        verdicts = examine(Federation.load(federation), releases, rounds, progress=update)
+        if one_run:
+            verdicts = [examine_once(described, canaries, note=lambda n: update(n, described.rounds, ""))]
+        else:
+            verdicts = examine(described, releases, rounds, progress=update)
     if as_json:
         print(json.dumps([verdict._asdict() | {"refuted": verdict.refuted} for verdict in verdicts], indent=1))
     else:
-        show(verdicts, rounds)
+        twin = f"{verdicts[0].releases:,} runs of {rounds} rounds on each of two neighbouring data sets"
+        show(verdicts, f"One run of {described.rounds} rounds, {canaries:,} canaries" if one_run else twin)
     if any(verdict.refuted and verdict.guarantee == "enforced" for verdict in verdicts):
         raise typer.Exit(1)
 
 
-def show(verdicts: list[Any], rounds: int) -> None:
+def show(verdicts: list[Any], about: str) -> None:
     """What was claimed and what was found."""
     first = verdicts[0]
-    about = f"{first.releases:,} runs of {rounds} rounds on each of two neighbouring data sets"
     screen.print(f"{about}; bounds hold with {first.confidence:.1%} confidence.", highlight=False)
     grid = Table("data sets", f"ledger: epsilon at {first.delta:g}", "found: at least", "guarantee", "verdict", "test")
     for v in verdicts:
@@ -123,8 +133,26 @@ def preamble(outlook: dict[str, Any], rounds: int) -> list[str]:
         shown = "infinite" if level["epsilon"] is None else f"{level['epsilon']:.4g} at delta = {level['delta']:g}"
         lines.append(f"At {name} level ({level['unit']}): epsilon at most {shown}.")
     if terms["guarantee"] == "assumed":
-        lines.append("What is assumed is no guarantee: set privacy.enforce = true.")
-    return lines
+        lines.append("What is assumed is no guarantee: where it is false, the numbers below promise nothing.")
+    return lines + about_delta(outlook["delta"], outlook["protected"], terms["unit"])
+
+
+def protected(instance: Any, rounds: int) -> dict[str, int]:
+    """How many of each unit there are: clients, and their samples, of streams one per round at most."""
+    starts = getattr(instance.task.source, "starts", None)
+    samples = instance.task.clients * rounds if starts is None else int(starts[-1])
+    return {"client": instance.task.clients, "sample": samples}
+
+
+def about_delta(delta: float, count: dict[str, int], unit: str) -> list[str]:
+    """delta against the number of those who are protected: whoever publishes one of n at random has delta = 1 / n."""
+    many = f"{count[unit]:,} {unit}s"
+    if delta * count[unit] < 1:
+        return [f"delta = {delta:g} is below one in {many}."]
+    return [
+        f"delta = {delta:g} is too large for {many}: publishing one of them whole would keep to it. "
+        f"Choose one well below {1 / count[unit]:.1g}."
+    ]
 
 
 def table_of(outlook: dict[str, Any]) -> Table:

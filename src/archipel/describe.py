@@ -20,6 +20,12 @@ from typing import Any, ClassVar
 from archipel.errors import BadInput, Findings, did_you_mean
 
 PATHS = (
+    ("problem", "kind"),
+    ("algorithm", "kind"),
+    ("algorithm", "learn", "kind"),
+    ("algorithm", "protect", "kind"),
+    ("algorithm", "share", "kind"),
+    ("algorithm", "mix", "kind"),
     ("problem", "data"),
     ("problem", "test"),
     ("problem", "model"),
@@ -340,11 +346,11 @@ def toml(value: Any) -> str:
 
 
 def rewrite(table: Any, keys: tuple[str, ...], change: Callable[[str], str]) -> None:
-    """Change a path in a description, where there is one: a network may be a name, "cnn", or "my_model.py:Net"."""
+    """Change a path in a description, where there is one: a kind may be a name, "cnn", or "my_model.py:Net"."""
     for key in keys[:-1]:
         table = table.get(key) if isinstance(table, dict) else None
     given = table.get(keys[-1]) if isinstance(table, dict) else None
-    if given and isinstance(given, str) and (keys[-1] != "model" or ".py:" in given):
+    if given and isinstance(given, str) and (keys[-1] not in ("model", "kind") or ".py:" in given):
         table[keys[-1]] = change(given)
 
 

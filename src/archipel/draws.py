@@ -29,6 +29,7 @@ FEATURE = 14  # the directions of random Fourier features
 PHASE = 15  # and their phases
 GRAPH = 16  # who is joined to whom, and who belongs where
 BUDGET = 17  # how much privacy a client is willing to pay
+LIE = 18  # what a liar says
 CUSTOM = 32  # from here on: yours
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong: clients that are away, messages that are late or lost, devices that fail.
+"""What goes wrong: clients that are away, messages that are late or lost, devices that fail, clients that lie.
 
 Only the simulator plays an environment; reality plays its own. All draws are keyed by (seed, client, round), so every
 algorithm of a comparison meets the same schedule, and a recorded schedule can be played again.
@@ -143,9 +143,46 @@ class Failure(Checked):
         return broken
 
 
+ATTACKS = {  # kind -> its strength, where none is given
+    "sign-flip": 5.0,
+    "scaled": 30.0,
+    "gaussian": 10.0,
+    "a-little-is-enough": 1.5,
+    "inner-product": 5.0,
+    "labels": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Attack(Checked):
+    """Some clients lie. What a client changed in its model this round is c, honest clients' mean and deviation m and s.
+
+    `sign-flip` says it changed -strength c; `scaled`: strength c; `gaussian`: normal numbers of deviation strength;
+    `a-little-is-enough`: m - strength s (Baruch, Baruch, Goldberg, NeurIPS 2019); `inner-product`: -strength m (Xie,
+    Koyejo, Gupta, UAI 2020); `labels`: what it truly changed, but its data have their targets turned around. Liars know
+    everything that honest clients say in the round, and otherwise do as everyone does.
+    """
+
+    section = "environment.attack"
+
+    share: float = key(0.0, "the share of the clients that lie", at_least=0, at_most=1, noun="a share of the clients")
+    kind: str = key("sign-flip", "how they lie", choices=tuple(ATTACKS))
+    strength: float = key(0.0, "how hard; 0: as is usual for the kind", at_least=0)
+
+    def liars(self, clients: int, seed: int) -> Any:
+        """(clients,): who lies; as many as the share says, drawn once per seed."""
+        order = np.random.default_rng([seed, 13]).permutation(clients)
+        return (order < round(self.share * clients)).astype(np.uint8)
+
+    @property
+    def force(self) -> float:
+        """The strength, or the kind's usual one."""
+        return self.strength or ATTACKS[self.kind]
+
+
 @dataclass(frozen=True)
 class Environment(Checked):
-    """Availability, delays and failures of a federation's clients.
+    """Availability, delays and failures of a federation's clients, and who of them lies.
 
     `availability` is a number, or one number a group; client k belongs to group (k // stride) mod groups, or to the
     one that `groups` names. Several rows make it change with time: a row lasts `phase` rounds.
@@ -163,6 +200,7 @@ class Environment(Checked):
     phase: int = key(1, "how long a row of availability lasts", at_least=1, unit="rounds")
     delay: Delay = key(lambda: Delay(delta=0.0, limit=0), "how late messages are")
     failure: Failure = key(Failure, "who stops working, and when")
+    attack: Attack = key(Attack, "who lies, and how")
     stragglers: float = key(
         1.0, "the share of the clients that are away or late at all", at_least=0, at_most=1,
         noun="a share of the clients",

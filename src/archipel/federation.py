@@ -33,12 +33,13 @@ from archipel.describe import (
 )  # fmt: skip
 from archipel.environment import LATEST, Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
-from archipel.registry import ALGORITHMS, PROBLEMS, kind_of
+from archipel.problems.poisoned import turned_around
+from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
 from archipel.simulate.engine import Engine, engine_for
 from archipel.simulate.instance import Instance, all_edges
 from archipel.topology import TOPOLOGIES, Star
-from archipel.turns import Setup
+from archipel.turns import Setup, Turn
 
 SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy", "deploy")
 ENGINES = ("auto", "plain", "serial", "parallel")
@@ -102,11 +103,11 @@ class Federation(Checked):
             with found:
                 if section not in table:
                     raise BadInput(section, "(missing)", f"a section [{section}] with a kind")
-                parts[section] = choose(kinds, table[section], section)
+                parts[section] = read(kinds, table[section], section)
         default = getattr(parts.get("algorithm"), "topologies", ("star",))[0]
-        for section, read in READERS.items():
+        for section, reader in READERS.items():
             with found:
-                parts[section] = read(table.get(section), default)
+                parts[section] = reader(table.get(section), default)
         found.refuse()
         return cls(**parts)
 
@@ -117,8 +118,8 @@ class Federation(Checked):
         for section in SECTIONS:
             part = getattr(self, section)
             if part is not None:
-                named = {"kind": kind_of(part)} if section in ("problem", "topology", "algorithm") else {}
-                table[section] = named | as_table(part)
+                kinds = section in ("problem", "topology", "algorithm")
+                table[section] = described(part) if kinds else as_table(part)
         return write_toml(table) + "\n"
 
     def setup(self, seed: int | None = None) -> Setup:
@@ -135,16 +136,23 @@ class Federation(Checked):
         else:
             task = self.problem.task(seed, self.rounds, dtype, data_kind)
             graph = topology.build(task.clients, seed, task.names or None)
-        return Setup(task, graph, dtype, self.rounds, seed, self.privacy)
+        attack = self.environment.attack
+        if attack.share > 0 and attack.kind == "labels":
+            task = turned_around(task, attack.liars(task.clients, seed))
+        forged = attack.share > 0 and attack.kind != "labels"
+        return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if forged else None)
 
-    def instance(self, seed: int | None = None) -> Instance:
-        """Everything an engine plays, for a seed."""
-        setup = self.setup(seed)
+    def instance(self, seed: int | None = None, setup: Setup | None = None) -> Instance:
+        """Everything an engine plays, for a seed, or for a setup that is there already."""
+        setup = self.setup(seed) if setup is None else setup
         plan = self.algorithm.plan(setup)
         if self.privacy is not None and plan.accountant is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
         if setup.task.assumed_public and hasattr(plan.accountant, "assuming"):
             plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
+        if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):
+            right = f'kind = "labels", or none: of {kind_of(self.algorithm)} it is not known what liars would say'
+            raise BadInput("environment.attack.kind", setup.attack.kind, right)
         conditions = self.environment.conditions(setup.task.clients, setup.seed)
         if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
@@ -159,10 +167,10 @@ class Federation(Checked):
         """The engine that plays an instance of this federation."""
         return engine_for(instance, self.engine, side_by_side)
 
-    def check(self) -> dict[str, float]:
+    def check(self, setup: Setup | None = None) -> dict[str, float]:
         """Refuse what would go wrong, before anything runs; what theory says of it, as numbers."""
         checker = getattr(self.algorithm, "check", None)
-        return checker(self.setup()) if checker else {}
+        return checker(self.setup() if setup is None else setup) if checker else {}
 
     def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.

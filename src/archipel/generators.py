@@ -5,7 +5,6 @@ hundred thousand a step. A generator started from (seed, node, round, purpose) k
 changes a result.
 """
 
-import secrets
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ def poisson_batch(samples: int, rate: float, key: Any, index: int) -> Any:
 
     A key is known to all who have the description. On a real device the choice is therefore drawn from the system.
     """
-    draw = np.random.default_rng(secrets.randbits(128)) if noise.noise_is_secure() else generator(key, BATCH, index)
+    draw = np.random.default_rng(noise.secret_bits(128)) if noise.noise_is_secure() else generator(key, BATCH, index)
     return np.flatnonzero(draw.random(samples) < rate)
 
 

@@ -1,9 +1,17 @@
-"""The names that descriptions use. A new algorithm or problem is one file and one line here."""
+"""The names that descriptions use. A new algorithm, problem or part is one file and one line here.
 
+A kind may also be a class of a user's own file, "my_parts.py:TrimmedMean", a path from the folder of the description.
+"""
+
+import dataclasses
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from archipel.describe import as_table, choose
+from archipel.errors import Findings
+from archipel.loading import is_of_file, load
 from archipel.topology import TOPOLOGIES
 
 
@@ -27,6 +35,7 @@ class Names(Mapping[str, type]):
 
 ALGORITHMS = Names(
     {
+        "composed": "archipel.algorithms.composed:Algorithm",
         "pao-fed": "archipel.algorithms.online:PaoFed",
         "pso-fed": "archipel.algorithms.online:PsoFed",
         "online-fedsgd": "archipel.algorithms.online:OnlineFedSgd",
@@ -76,6 +85,41 @@ PROBLEMS = Names(
 )
 
 
+LEARNS = Names({"online-step": "archipel.parts.learn.online:OnlineStep"})
+
+PROTECTS = Names(
+    {
+        "openly": "archipel.parts.protect.openly:Openly",
+        "at-sample": "archipel.parts.protect.sample:AtSample",
+        "at-word": "archipel.parts.protect.word:AtWord",
+    }
+)
+
+SHARES = Names(
+    {
+        "whole": "archipel.parts.share.whole:Whole",
+        "portions": "archipel.parts.share.portions:Portions",
+    }
+)
+
+MIXES = Names(
+    {
+        "mean": "archipel.parts.mix.mean:Mean",
+        "by-age": "archipel.parts.mix.by_age:ByAge",
+        "push-sum": "archipel.parts.mix.push_sum:PushSum",
+        "median": "archipel.parts.mix.robust:Median",
+        "trimmed-mean": "archipel.parts.mix.robust:TrimmedMean",
+        "krum": "archipel.parts.mix.robust:Krum",
+        "multi-krum": "archipel.parts.mix.robust:MultiKrum",
+        "geometric-median": "archipel.parts.mix.robust:GeometricMedian",
+        "centred-clipping": "archipel.parts.mix.robust:CentredClipping",
+    }
+)
+
+FAMILIES = {"learn": LEARNS, "protect": PROTECTS, "share": SHARES, "mix": MIXES}
+USERS: dict[type, str] = {}  # classes of users' files, and how descriptions name them
+
+
 def kind_of(part: Any) -> str:
     """The name of a part in descriptions.
 
@@ -84,7 +128,41 @@ def kind_of(part: Any) -> str:
     'pao-fed'
     """
     cls = type(part)
+    if cls in USERS:
+        return USERS[cls]
     home = f"{cls.__module__}:{cls.__qualname__}"
-    named = [*ALGORITHMS.homes.items(), *PROBLEMS.homes.items()]
+    named = [item for names in (ALGORITHMS, PROBLEMS, *FAMILIES.values()) for item in names.homes.items()]
     named += [(name, f"{kind.__module__}:{kind.__qualname__}") for name, kind in TOPOLOGIES.items()]
     return next((name for name, place in named if place == home), cls.__name__)
+
+
+def read(kinds: Mapping[str, type], table: Any, section: str, default: str = "") -> Any:
+    """What a section describes: its kind, a name or a class of a user's file, with the parts that it is made of."""
+    kind: Any = table.get("kind", default) if isinstance(table, dict) else None
+    if is_of_file(kind):
+        found = load(kind, f"{section}.kind")
+        file, _, name = kind.rpartition(":")
+        USERS[found] = f"{Path(file).expanduser()}:{name}"
+        kinds = {kind: found}
+    if not isinstance(kind, str) or kind not in kinds:
+        return choose(kinds, table, section, default)  # which says what is wrong
+    table, found = dict(table), Findings()
+    for name, family in families_of(kinds[kind]).items():
+        with found:
+            if name in table:
+                table[name] = read(FAMILIES[family], table[name], f"{section}.{name}")
+    found.refuse()
+    return choose(kinds, table, section, default)
+
+
+def families_of(cls: Any) -> dict[str, str]:
+    """The fields of a part that are parts, and of which family."""
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    return {field.name: field.metadata["family"] for field in fields if "family" in field.metadata}
+
+
+def described(part: Any) -> dict[str, Any]:
+    """A part as a table, as `read` takes it."""
+    table = {"kind": kind_of(part)} | as_table(part)
+    inner = {name: getattr(part, name) for name in families_of(type(part))}
+    return table | {name: described(mine) for name, mine in inner.items() if mine is not None}

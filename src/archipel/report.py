@@ -1,111 +1,187 @@
-"""Reports: one HTML page with pictures inside, to open in any browser and to send to anyone."""
+"""Reports: one HTML page that needs nothing from outside, to open in any browser and to send to anyone.
 
+What can be read is written here; curves, the clients' table and the network are drawn by `page/page.js` from data that
+stands in the page.
+"""
+
+import dataclasses
 import html
-import io
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from archipel import __version__
+from archipel.deployment import Deployment
+from archipel.describe import keys_of, quoted, toml
+from archipel.environment import Environment
+from archipel.privacy.policy import Privacy
+from archipel.registry import ALGORITHMS, PROBLEMS
+from archipel.report_data import charts, clients, network, scores, words_of
+from archipel.topology import TOPOLOGIES
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from archipel.results import Result
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c2530; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; }
-td, th { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #dde3ea; }
-td:first-child, th:first-child { text-align: left; }
-pre { background: #f4f6f8; padding: 1rem; overflow-x: auto; font-size: 13px; }
-svg { max-width: 100%; height: auto; } .note { color: #5a6675; }
-"""
-SHOWN_ROWS = 100  # clients in a table
-SHOWN_NODES = 12  # curves of single nodes in a picture; more would hide each other
+KINDS: Mapping[str, Mapping[str, type]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS, "topology": TOPOLOGIES}
+TABLES: Mapping[str, type] = {"environment": Environment, "privacy": Privacy, "deploy": Deployment}
+THEORY = {
+    "largest_eigenvalue": "largest eigenvalue of R",
+    "mean": "step bound, theorem 1 (22)",
+    "mean_square": "step bound, theorem 2 (34)",
+    "protective": "step allowed",
+}
+ASKED = {"share": "weight", "norm": "gradient norm", "chance": "chance", "noise": "noise of a release"}
+ASKED |= {"asked": "rounds asked", "stopped": "silent, its budget spent"}
 
 
-def write_report(result: "Result", path: Path) -> None:
-    """The report of one federation."""
-    parts = [table(["quantity", "value"], summary(result).items())]
-    if result.interrupted:
-        parts.insert(0, '<p class="note">Stopped before the end: this is what was done so far.</p>')
-    parts += [section(title_of(metric), picture({"": result.curve(metric)}, metric)) for metric in scores(result)]
+def write_report(result: "Result", path: "Path") -> None:
+    """The page of one federation."""
+    parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(result)]
+    curves = charts({"": result})
+    parts += drawn(curves)
+    listed, graph = clients(result), network(result)
+    parts += [section("Clients", '<div id="clients"></div>')] if listed else []
+    if graph:
+        text = f'<p>{html.escape(graph["caption"])}</p><div id="network" class="network"></div>'
+        parts.append(section("The network", text))
+    paid = [ledger for ledger in result.ledgers if ledger is not None]
+    parts += [section("Privacy: what each client has paid", privacy_words(paid[0]))] if paid else []
     parts += [section(title, body) for title, body in result.pictures()]
-    parts.append(section("Description", f"<pre>{html.escape(result.description)}</pre>"))
-    path.write_text(page("Archipel: a federation", parts), encoding="utf-8")
+    parts.append(folded("Description", f"<pre>{description(result.description)}</pre>"))
+    parts.append(folded("Theory and speed", beside({"value": numbers_of_theory(result)})))
+    data = {"charts": curves, "clients": listed, "network": graph}
+    path.write_text(page(result.name or "A federation", parts, data), encoding="utf-8")
 
 
-def write_comparison(results: "Mapping[str, Result]", path: Path) -> None:
-    """The report of several federations side by side."""
-    first = next(iter(results.values()))
-    rows = {name: summary(result) for name, result in results.items()}
-    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
-    parts = [table(["", *keys], ((name, *(row.get(key, "") for key in keys)) for name, row in rows.items()))]
-    for metric in scores(first):
-        curves = {name: result.curve(metric) for name, result in results.items() if metric in result.metrics()}
-        parts.append(section(title_of(metric), picture(curves, metric)))
-    parts += [
-        section(f"Description of {name}", f"<pre>{html.escape(r.description)}</pre>") for name, r in results.items()
-    ]
-    path.write_text(page("Archipel: a comparison", parts), encoding="utf-8")
+def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
+    """The page of several federations side by side."""
+    title = ", ".join(results)
+    met = f"{len(results)} federations that met the same data, absences and delays."
+    parts = [*head(title, met), *stopped(results.values())]
+    parts.append(section("Side by side", beside({name: measured_numbers(r) for name, r in results.items()})))
+    curves = charts(results)
+    parts += drawn(curves)
+    parts.append(section("Where their descriptions differ", table(["key", *results], differences(results))))
+    for name, result in results.items():
+        parts.append(folded(f"Description of {name}", f"<pre>{description(result.description)}</pre>"))
+    theory = beside({name: numbers_of_theory(result) for name, result in results.items()})
+    parts.append(folded("Theory and speed", theory))
+    path.write_text(page(title, parts, {"charts": curves}), encoding="utf-8")
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def head(title: str, text: str) -> list[str]:
+    when = datetime.now().astimezone().strftime("%d %B %Y, %H:%M")
+    about = f'<p class="soft">{when}, Archipel {__version__}</p>'
+    return [f'<header><h1>{html.escape(title)}</h1><p class="lead">{html.escape(text)}</p>{about}</header>']
+
+
+def stopped(results: "Iterable[Result]") -> list[str]:
+    if not any(result.interrupted for result in results):
+        return []
+    return ['<p class="stopped">Stopped before the end: this is what was done so far.</p>']
+
+
+def sentence(result: "Result") -> str:
+    """What it is, in a sentence."""
+    table = tomllib.loads(result.description)
+    problem, algorithm = table["problem"]["kind"], table["algorithm"]["kind"]
+    many = result.graph.clients if result.graph is not None else table["problem"].get("clients", 0)
+    where = {"star": "with one server", "servers": "with several servers", "peers": "among peers"}
+    how = where.get(table["topology"]["kind"], "among peers, one way")
+    seeds = f", {len(result.models)} seeds" if len(result.models) > 1 else ""
+    who = f"{many:,} clients learn" if many else "Clients learn"
+    return f"{who} by {algorithm} {how}, from {problem} data, for {table['rounds']:,} rounds{seeds}."
+
+
+def final(result: "Result", metric: str) -> tuple[str, str]:
+    """The last value of a metric, and how far seeds are from each other."""
+    last = max(row[1] for row in result.rows if row[2] == metric)
+    values = [row[3] for row in result.rows if row[2] == metric and row[1] == last]
+    spread = f"± {np.std(values):.2g} over {len(values)} seeds" if len(values) > 1 else ""
+    return f"{np.mean(values):.4g}", spread
+
+
+def cards(result: "Result") -> str:
+    """The few numbers that matter."""
+    found: list[tuple[str, str, str]] = []
+    for metric in scores(result):
+        value, spread = final(result, metric)
+        level = decibels(result.final(metric)) if in_decibels(metric) else ""
+        unit = f" {result.unit}" if metric == "rmse" and result.unit else ""
+        found.append((words_of(metric).title, value + unit, "; ".join(filter(None, (level, spread)))))
+    if result.ledgers and result.ledgers[0]:
+        worst = result.ledgers[0]["worst"]["epsilon"]
+        shown = f"ε ≤ {worst:.4g}" if worst is not None else "none"
+        found.append(("Privacy of whom paid most", shown, result.ledgers[0]["guarantee"] if worst is not None else ""))
+    found.append(("Sent, in all", size(result.total("bytes")), f"{result.total('parameters'):,.0f} parameters"))
+    cells = (
+        f"<div><dt>{html.escape(what)}</dt><dd>{html.escape(value)}<small>{html.escape(more)}</small></dd></div>"
+        for what, value, more in found
+    )
+    return f'<dl class="numbers">{"".join(cells)}</dl>'
 
 
 def summary(result: "Result") -> dict[str, str]:
-    """The numbers a reader looks for first."""
+    """The numbers a reader looks for first, then what theory says."""
+    return measured_numbers(result) | numbers_of_theory(result)
+
+
+def measured_numbers(result: "Result") -> dict[str, str]:
+    """How good the models are, what was paid and what was sent."""
     lines: dict[str, str] = {}
     for metric in scores(result):
-        value = result.final(metric)
-        lines[f"final {metric}"] = f"{10 * np.log10(value):.2f} dB" if in_decibels(metric) else f"{value:.4g}"
+        value, spread = final(result, metric)
+        shown = decibels(result.final(metric)) if in_decibels(metric) else f"{value} {spread}".strip()
+        lines[f"final {metric}"] = shown + (f" {result.unit}" if metric == "rmse" and result.unit else "")
     if result.ledgers and result.ledgers[0]:
         lines["privacy"] = privacy_line(result.ledgers[0])
     lines["parameters sent"] = f"{result.total('parameters'):,.0f}"
     lines["bytes sent"] = f"{result.total('bytes'):,.0f}"
-    lines["local updates"] = f"{result.final('updates'):,.0f}"
-    words = {
-        "largest_eigenvalue": "largest eigenvalue of R",
-        "mean": "step bound, theorem 1 (22)",
-        "mean_square": "step bound, theorem 2 (34)",
-        "protective": "step allowed",
-    }
-    lines |= {words.get(key, key.replace("_", " ")): f"{value:.4g}" for key, value in result.theory.items()}
+    return lines
+
+
+def numbers_of_theory(result: "Result") -> dict[str, str]:
+    """What theory says of the run, and how fast it was."""
+    lines = {"local updates": f"{result.final('updates'):,.0f}"}
+    lines |= {THEORY.get(key, key.replace("_", " ")): f"{value:.4g}" for key, value in result.theory.items()}
     if result.seconds:
         lines["updates a second"] = f"{result.final('updates') * len(result.models) / result.seconds:,.0f}"
     return lines
 
 
-def scores(result: "Result") -> list[str]:
-    """The metrics that say how good the models are, of the whole federation."""
-    counted = ("parameters.", "bytes.", "updates", "worth.")
-    parts = (".node", ".cluster")  # of the whole, which have pictures of their own
-    return [name for name in result.metrics() if not name.startswith(counted) and not name.endswith(parts)]
-
-
 def in_decibels(metric: str) -> bool:
-    """Errors are shown in dB, as the papers do."""
+    """Errors that papers give in dB."""
     return metric.split(".")[0] in ("mse", "msd", "deviation")
 
 
-def title_of(metric: str) -> str:
-    """What a picture shows."""
-    words = {"mse": "Mean squared test error", "accuracy": "Test accuracy", "loss": "Test loss"}
-    words |= {"msd": "Squared distance to the true models, relative", "tau": "What is borrowed: tau, a mean over peers"}
-    words |= {"deviation": "Squared distance to the centralised solution, relative", "rand": "Clusters found"}
-    return words.get(metric, metric)
+def decibels(value: float) -> str:
+    return f"{10 * math.log10(value):.2f} dB" if value > 0 else "-inf dB"
 
 
-def picture(curves: Mapping[str, list[tuple[int, float]]], metric: str) -> str:
-    """Learning curves as a drawing inside the page."""
-    figure, axes = canvas()
-    for name, curve in curves.items():
-        x, y = np.array(curve, float).T
-        with np.errstate(divide="ignore", invalid="ignore"):
-            axes.plot(x, 10 * np.log10(y) if in_decibels(metric) else y, label=name or None, linewidth=1.6)
-    axes.set_xlabel("round")
-    axes.set_ylabel(f"{metric} (dB)" if in_decibels(metric) else metric)
-    axes.grid(alpha=0.3)
-    if any(curves):
-        axes.legend(frameon=False)
-    return drawn(figure)
+def size(count: float) -> str:
+    """Bytes as people say them.
+
+    >>> size(512), size(2_345_678)
+    ('512 bytes', '2.35 MB')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:,.0f} bytes"
+
+
+# --- privacy ----------------------------------------------------------------------------------------------------------
 
 
 def privacy_line(ledger: Mapping[str, Any]) -> str:
@@ -119,109 +195,150 @@ def privacy_line(ledger: Mapping[str, Any]) -> str:
     return f"epsilon at most {worst:.4g} at delta = {ledger['delta']:g}, {about}; {ledger['guarantee']}"
 
 
-def privacy_section(ledger: Mapping[str, Any]) -> str:
-    """What each client paid over time, as a picture, and in all, as a table."""
-    nodes = ledger["nodes"]
-    terms = ledger if "assumptions" in ledger else nodes[0]
-    lines = [f"<p>{html.escape(privacy_line(ledger))}.</p>"]
-    lines += [f'<p class="note">{html.escape(a["what"])}: <b>{a["how"]}</b>.</p>' for a in terms["assumptions"]]
-    for name, level in ledger.get("levels", {}).items():
-        lines.append(f"<p>At {name} level, {level['unit']}: epsilon at most {shown_number(level['epsilon'])}.</p>")
-    if "over_time" in nodes[0]:
-        lines.append(paid_picture(nodes, ledger["delta"]))
-    rows = (
-        (
-            node["node"] if node.get("clients", 1) == 1 else f"{node['clients']:,} such as {node['node']}",
-            shown_budget(node["budget"]),
-            shown_number(node["spent"]["rho"]),
-            shown_number(node["spent"]["epsilon"]),
-            node["releases"],
-            node["spent"]["method"],
+def privacy_words(ledger: Mapping[str, Any]) -> str:
+    """What the guarantee means for a person in the data, and what it rests on."""
+    terms = ledger if "assumptions" in ledger else ledger["nodes"][0]
+    worst, unit = ledger["worst"]["epsilon"], terms["unit"]
+    said = [privacy_line(ledger).capitalize() + "."]
+    if worst is not None:
+        times = f"{math.exp(worst):.3g} times" if worst < 20 else "any number of times"
+        whose = "a single sample" if unit == "sample" else "all of a client's data"
+        said.append(
+            f"For a person: whoever sees everything that left the clients, and knows all other data, may become at "
+            f"most {times} as sure of what {whose} says as before, but for a chance of {ledger['delta']:g}."
         )
-        for node in nodes[:SHOWN_ROWS]
-    )
-    lines.append(table(["client", "budget", "zCDP", f"epsilon at {ledger['delta']:g}", "releases", "how"], rows))
-    if len(nodes) > SHOWN_ROWS:
-        lines.append('<p class="note">All of them are in ledger.json.</p>')
+        if unit == "sample":
+            said.append("A person with several samples in the data is protected less: the numbers add up.")
+    lines = [f"<p>{html.escape(text)}</p>" for text in said]
+    rests = "".join(f"<li>{html.escape(a['what'])}: <b>{a['how']}</b></li>" for a in terms["assumptions"])
+    lines += [f"<p>This rests on:</p><ul>{rests}</ul>"] if rests else []
+    for name, level in ledger.get("levels", {}).items():
+        text = f"At {name} level, {level['unit']}: epsilon at most {shown_number(level['epsilon'])}."
+        lines.append(f"<p>{html.escape(text)}</p>")
+    lines += ["<p>Every client's account is in ledger.json.</p>"]
     return "\n".join(lines)
-
-
-def asked_section(result: "Result") -> str:
-    """Whom a server that samples asked: everyone's share of the data, gradient norm, chance and times; its worth."""
-    seed = result.rows[0][0]
-    last = max(row[1] for row in result.rows if row[0] == seed)
-    wanted = {"share": "weight", "norm": "gradient norm", "chance": "chance", "noise": "noise of a release"}
-    wanted |= {"asked": "rounds asked", "stopped": "silent, its budget spent"}
-    found: dict[str, dict[str, float]] = {}
-    for s, n, metric, value, node in result.rows:
-        if (s, n) == (seed, last) and metric.removesuffix(".node") in wanted and node:
-            found.setdefault(node, {})[metric.removesuffix(".node")] = value
-    columns = [name for name in wanted if any(name in row for row in found.values())]
-    rows = ((f"client {k}", *(f"{row[c]:.4g}" for c in columns)) for k, row in list(found.items())[:SHOWN_ROWS])
-    worth = [metric for metric in result.metrics() if metric.startswith("worth.")]
-    lines = [
-        f"<p>With {metric.removeprefix('worth.')} sampling what of the convergence bound depends on the choice "
-        f"would be {result.final(metric):.3g} times ours.</p>"
-        for metric in worth
-    ]
-    return "\n".join([*lines, table(["", *(wanted[c] for c in columns)], rows)])
-
-
-def paid_picture(nodes: Any, delta: float) -> str:
-    """Everyone's epsilon over the rounds; budgets are dashed."""
-    figure, axes = canvas()
-    for node in nodes[:SHOWN_NODES]:
-        spent = [value if value is not None else np.nan for value in node["over_time"]["epsilon"]]
-        (line,) = axes.plot(node["over_time"]["round"], spent, label=node["node"], linewidth=1.4)
-        if node["budget"] and "epsilon" in node["budget"]:
-            axes.axhline(node["budget"]["epsilon"], color=line.get_color(), linestyle="--", linewidth=0.8, alpha=0.5)
-    axes.set(xlabel="round", ylabel=f"epsilon paid so far, at delta = {delta:g}")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8, ncol=2)
-    return drawn(figure)
-
-
-def shown_budget(budget: Mapping[str, float] | None) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in budget.items()) if budget else "none"
 
 
 def shown_number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
 
 
-def canvas() -> tuple[Any, Any]:
-    """An empty picture and its axes; without pyplot, which takes longer to load than a small run takes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 4.2))
-    return figure, figure.subplots()
-
-
-def drawn(figure: Any) -> str:
-    """A figure as SVG text."""
-    buffer = io.StringIO()
-    figure.savefig(
-        buffer, format="svg", bbox_inches="tight", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+def asked_section(result: "Result") -> str:
+    """What a server that samples could have won by asking others; whom it asked is in the clients' table."""
+    worth = [metric for metric in result.metrics() if metric.startswith("worth.")]
+    return "\n".join(
+        f"<p>With {metric.removeprefix('worth.')} sampling what of the convergence bound depends on the choice "
+        f"would be {result.final(metric):.3g} times ours.</p>"
+        for metric in worth
     )
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+
+
+# --- the description --------------------------------------------------------------------------------------------------
+
+
+def description(text: str) -> str:
+    """A description with what is a default in grey, and the meaning of each key where the pointer rests."""
+    return "\n".join(lines_of(tomllib.loads(text), None, ""))
+
+
+def lines_of(table: Mapping[str, Any], cls: Any, name: str) -> Iterator[str]:
+    known = keys_of(cls) if cls else {}
+    defaults = default_values(cls) if cls else {}
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            line = html.escape(f"{quoted(key)} = {toml(value)}")
+            same = key in defaults and toml(defaults[key]) == toml(value)
+            meaning = f' title="{html.escape(known[key][1].meaning)}"' if key in known else ""
+            yield f"<span{meaning}{' class=default' if same else ''}>{line}</span>"
+    for key, value in table.items():
+        if isinstance(value, dict):
+            inner = f"{name}.{quoted(key)}" if name else quoted(key)
+            hint = known[key][0] if key in known else None
+            yield f"\n[{html.escape(inner)}]"
+            below = KINDS[key].get(value.get("kind", "")) if key in KINDS and not name else TABLES.get(inner, hint)
+            yield from lines_of(value, below if dataclasses.is_dataclass(below) else None, inner)
+
+
+def default_values(cls: Any) -> dict[str, Any]:
+    """The defaults of a table."""
+    fields = dataclasses.fields(cls)
+    made = {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
+    return made | {f.name: f.default for f in fields if f.default not in (dataclasses.MISSING, None)}
+
+
+def differences(results: "Mapping[str, Result]") -> list[tuple[str, ...]]:
+    """The keys that are not the same in all descriptions."""
+    flat = {name: flattened(tomllib.loads(result.description)) for name, result in results.items()}
+    keys = list(dict.fromkeys(key for one in flat.values() for key in one))
+    rows = [(key, *(one.get(key, "") for one in flat.values())) for key in keys]
+    return [row for row in rows if len(set(row[1:])) > 1]
+
+
+def flattened(table: Mapping[str, Any], name: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        inner = f"{name}.{key}" if name else key
+        found |= flattened(value, inner) if isinstance(value, dict) else {inner: toml(value)}
+    return found
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+def drawn(curves: list[dict[str, Any]]) -> list[str]:
+    """A place for each picture, with its words for who does not see it."""
+    hint = "Drag to zoom; with the keyboard: arrows, + and -, 0."
+    return [
+        section(
+            spec["title"],
+            f'<figure id="chart{i}"><div class="plot" role="img" aria-label="{html.escape(spec["alt"])}"></div>'
+            f"<figcaption>{band_words(spec)}{hint if i == 0 else ''}</figcaption></figure>",
+        )
+        for i, spec in enumerate(curves)
+    ]
+
+
+def band_words(spec: Mapping[str, Any]) -> str:
+    banded = any(one["band"] for one in spec["series"]) and "four of five" not in spec["series"][0]["name"]
+    return "Shaded: from the lowest to the highest seed. " if banded else ""
 
 
 def section(title: str, body: str) -> str:
-    return f"<h2>{html.escape(title)}</h2>\n{body}"
+    return f"<section><h2>{html.escape(title)}</h2>\n{body}</section>"
+
+
+def folded(title: str, body: str) -> str:
+    return f"<details><summary>{html.escape(title)}</summary>\n{body}</details>"
+
+
+def beside(columns: Mapping[str, Mapping[str, str]]) -> str:
+    """Named numbers of several, side by side."""
+    keys = dict.fromkeys(key for column in columns.values() for key in column)
+    return table(["", *columns], ((key, *(column.get(key, "") for column in columns.values())) for key in keys))
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """An HTML table."""
-    lines = ["<table><tr>" + "".join(f"<th>{html.escape(str(cell))}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows]
-    return "\n".join(lines) + "</table>"
+    cells = "".join(f'<th scope="col">{html.escape(str(cell))}</th>' for cell in head)
+    lines = [f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>']
+    for first, *others in rows:
+        values = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in others)
+        lines.append(f'<tr><th scope="row">{html.escape(str(first))}</th>{values}</tr>')
+    return "\n".join(lines) + "</tbody></table></div>"
 
 
-def page(title: str, parts: Iterable[str]) -> str:
+def page(title: str, parts: Iterable[str], data: Mapping[str, Any]) -> str:
     """A whole page that needs nothing from outside."""
-    body = "\n".join(parts)
+    asset = {name: files("archipel").joinpath("page", name).read_text(encoding="utf-8") for name in ASSETS}
+    safe = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{STYLE}</style>\n<h1>{html.escape(title)}</h1>\n{body}\n</html>\n"
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)} - Archipel</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{asset['uplot.min.css']}{asset['page.css']}</style></head>\n<body><main>"
+        + "\n".join(parts)
+        + f'</main>\n<script type="application/json" id="data">{safe}</script>'
+        f"<script>{asset['uplot.min.js']}</script><script>{asset['page.js']}</script></body></html>\n"
     )
+
+
+ASSETS = ("uplot.min.css", "page.css", "uplot.min.js", "page.js")

@@ -27,6 +27,9 @@ class Result:
     interrupted: bool = False
     seconds: float = 0.0
     graph: Any = None  # topology.Graph of the first seed
+    name: str = ""
+    unit: str = ""  # of the target, where the description names it
+    clients: dict[str, Any] = field(default_factory=dict)  # label: what is known of each client beside measurements
 
     def curve(self, metric: str) -> list[tuple[int, float]]:
         """(round, value) of a metric, averaged over seeds and nodes."""
@@ -70,13 +73,9 @@ class Result:
 
     def pictures(self) -> list[tuple[str, str]]:
         """Further sections of the report, (title, HTML), that an algorithm's measurements call for."""
-        from archipel.report import asked_section, privacy_section
-        from archipel.report_personal import sections
+        from archipel.report import asked_section
 
-        asked = [("Whom the server asked", asked_section(self))] if "asked.node" in self.metrics() else []
-        paid = [ledger for ledger in self.ledgers if ledger is not None]
-        privacy = [("Privacy: what each client has paid", privacy_section(paid[0]))] if paid else []
-        return sections(self) + asked + privacy
+        return [("Whom the server asked", asked_section(self))] if "asked.node" in self.metrics() else []
 
     def ledger(self) -> dict[str, Any]:
         """What each client's data has paid, for each seed."""

@@ -34,6 +34,7 @@ class Turn(NamedTuple):
     merge: Callable[..., Any]
     word: Any  # one empty message: a named tuple of arrays; it knows its size in bytes
     inbox: Any  # one empty inbox
+    forge: Any = None  # parts.forging.Forge, where some senders lie
 
 
 class Tell(NamedTuple):
@@ -55,6 +56,7 @@ class Setup(NamedTuple):
     rounds: int
     seed: int
     privacy: Any = None
+    attack: Any = None  # environment.Attack, where some clients lie
 
 
 class Plan(NamedTuple):

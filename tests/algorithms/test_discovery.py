@@ -133,14 +133,17 @@ def test_bad_input_is_a_sentence(algorithm, topology, key):
 
 
 def test_privacy_of_discovery():
-    """At servers it is made of what was released; among peers the common model would be a release of its own."""
+    """At servers it is made of what was released; among peers the common model is a release, and paid for."""
     policy = Privacy(rho=100.0, clip=1.0, enforce=False)
     private = Federation(SMALL, Pgfl(look=12), SERVERS, rounds=14, every=14, engine="plain", privacy=policy).run()
     open_ = Federation(SMALL, Pgfl(look=12), replace(SERVERS, clusters=3), rounds=14, every=14, engine="plain")
     spent = private.ledger()["seeds"][0]["nodes"][0]["spent"]
     assert spent == open_.with_(privacy=policy).run().ledger()["seeds"][0]["nodes"][0]["spent"]
-    with pytest.raises(BadInput, match="second release"):
-        Federation(SMALL, Npfl(look=12), PEERS, rounds=3, engine="plain", privacy=policy).run()
+    among = Federation(
+        SMALL, Npfl(look=12), PEERS, rounds=3, every=3, engine="plain", privacy=replace(policy, noise=1.0)
+    )
+    alone = among.with_(topology=replace(PEERS, clusters=1)).run().ledger()["seeds"][0]["nodes"][0]["spent"]
+    assert among.run().ledger()["seeds"][0]["nodes"][0]["spent"]["rho"] > 2 * alone["rho"]
 
 
 def test_one_model_for_all_has_nothing_to_discover():

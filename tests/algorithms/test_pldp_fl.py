@@ -417,3 +417,11 @@ def test_budgets_from_the_privacy_table():
     assert max(paid) <= 3.0 and len(paid) == 15
     with pytest.raises(BadInput, match="follows from everyone's epsilon"):
         Federation(SMALL, own, privacy=Privacy(epsilon=1.0, noise=1.0), rounds=6).instance()
+
+
+def test_who_spent_nearly_all_in_pre_training_falls_silent():
+    """Nothing is left that any noise would protect: no error, no release, nobody above its budget."""
+    own = PldpFl(budgets=(1.0, 8.0), pretrain=45, batch=20, draws=2, step=0.05, local_steps=2)
+    result = Federation(SMALL, own, rounds=50, every=50).run()
+    for node in result.ledgers[0]["nodes"]:
+        assert node["spent"]["epsilon"] <= node["budget"]["epsilon"]

@@ -9,12 +9,15 @@ from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, Synthetic
-from archipel.algorithms import noised
-from archipel.algorithms.noised import Private, PrivateClient, clipped, refine_privately
-from archipel.algorithms.pao_fed import PrivateSettings, PsoFed, Settings
+from archipel.algorithms.online import PsoFed
 from archipel.draws import key_of
 from archipel.errors import BadInput
-from archipel.node import Moment
+from archipel.node import Moment, row
+from archipel.parts import NONE, Node, Settings
+from archipel.parts.learn.online import Steps, refining
+from archipel.parts.protect import sample as at_sample
+from archipel.parts.protect.sample import Private, bound
+from archipel.privacy.account import accounts
 from archipel.privacy.accounting import record
 from archipel.privacy.noise import GAUSSIAN, disturb
 from archipel.privacy.policy import Privacy
@@ -53,7 +56,7 @@ def test_a_sample_pays_once_and_a_client_for_all():
         played(federation(privacy=Privacy(noise=2.0, clip=0.5, unit=unit))) for unit in ("sample", "client")
     )
     mu = 2 * 0.4 * 0.5 / 2.0
-    updates = sample.plan.tables["client"].releases[:, 0]
+    updates = sample.plan.tables["client"].protect.releases[:, 0]
     assert updates.tolist() == [10, 20, 30, 40] * 3  # also while away
     paid = sample.plan.accountant.paid(sample.plan.tables)
     assert paid.epsilon == pytest.approx(np.full(12, record(Gaussian(mu)).epsilon(1e-5).epsilon))
@@ -101,7 +104,7 @@ def transcript(described, who, sample, further, monkeypatch):
         if key == moment_key:
             values += further
 
-    monkeypatch.setattr(noised, "disturb", shifted)
+    monkeypatch.setattr(at_sample, "disturb", shifted)
     engine, said = PlainEngine(instance._replace(task=instance.task._replace(observe=seen))), []
     for n in range(described.rounds):
         engine.advance(n, n + 1)
@@ -167,13 +170,16 @@ def test_no_update_is_longer_than_the_clip(mechanism, order):
     assert 0.4 * 0.05 * 0.999 < longest <= 0.4 * 0.05 * (1 + 1e-6)
 
 
-def test_clipping_takes_what_is_no_number_for_nothing():
-    class Bounded:
-        clip, norm = 1.0, 2
+def protecting(clip, learn=NONE):
+    """The settings of a node that clips, in the L2 norm."""
+    return Settings(learn, Private(GAUSSIAN, np.ones(4), 1, 0.8 * clip, clip, 2), NONE, NONE, NONE, 1.0, 1)
 
-    assert clipped(np.float64(np.inf), np.ones(3), Bounded) == 0.0
-    assert clipped(np.float64(np.nan), np.ones(3), Bounded) == 0.0
-    assert clipped(np.float64(0.1), np.ones(3), Bounded) == 0.1
+
+def test_clipping_takes_what_is_no_number_for_nothing():
+    bounded = protecting(1.0)
+    assert bound(np.float64(np.inf), np.ones(3), bounded) == 0.0
+    assert bound(np.float64(np.nan), np.ones(3), bounded) == 0.0
+    assert bound(np.float64(0.1), np.ones(3), bounded) == 0.1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -182,12 +188,13 @@ def test_a_sample_that_is_no_number_changes_nothing(bad, kind):
     """An update that is no number would show in everything that is said later, noise or not."""
     with np.errstate(all="ignore"):
         for features, target in ((np.array([1.0, bad, 2.0]), 1.0), (np.ones(3), bad)):
-            settings = Private(1.0, 2, 0.8, GAUSSIAN, np.ones(4), 1)
-            me = PrivateClient(np.ones(3, kind), np.zeros(1), np.zeros(1), np.full(1, np.inf), np.zeros(1))
+            settings = protecting(1.0, Steps(kind(0.4), 0))
+            account = row(accounts(np.zeros(1), np.full(1, np.inf)), 0)
+            me = Node(np.ones(3, kind), np.zeros(0), NONE, account, NONE, NONE, NONE)
             data = Seen(features.astype(kind), np.full(1, target, kind))
-            stepped = PrivateSettings(*[kind(0.4)] * len(Settings._fields), *settings)
-            assert refine_privately(me, data, stepped, Moment(0, 0, 1, -1, 1, True, 1.0))
-            assert (me.model == 1).all() and me.releases[0] == 1
+            refine = refining(at_sample.pay, bound, at_sample.noise)
+            assert refine(me, data, settings, Moment(0, 0, 1, -1, 1, True, 1.0))
+            assert (me.model == 1).all() and me.protect.releases[0] == 1
 
 
 @settings_of(max_examples=200, deadline=None)
@@ -199,9 +206,8 @@ def test_a_sample_that_is_no_number_changes_nothing(bad, kind):
 def test_no_update_of_any_size_is_longer_than_the_clip(features, target, clip):
     """Also where float32 is about to overflow, or to run out of small numbers."""
     z, before = np.array(features, np.float32), np.full(3, 0.5, np.float32)
-    bounded = Private(clip, 2, 0.8 * clip, GAUSSIAN, np.ones(1), 1)
     with np.errstate(all="ignore"):
-        error = clipped(np.float32(target) - z @ before, z, bounded)
+        error = bound(np.float32(target) - z @ before, z, protecting(clip))
         update = np.float32(0.4) * error * z if error != 0 else np.zeros(3, np.float32)
     assert np.linalg.norm(update.astype(float)) <= 0.4 * clip
 
@@ -216,16 +222,16 @@ def test_who_has_spent_its_budget_neither_learns_nor_speaks():
     afforded = 0
     while (record(Gaussian(0.2)) * (afforded + 1)).epsilon(1e-5).epsilon <= 1.0:
         afforded += 1
-    assert 0 < afforded < 10 and (table.releases[:, 0] == afforded).all()
+    assert 0 < afforded < 10 and (table.protect.releases[:, 0] == afforded).all()
     assert (instance.plan.accountant.paid(instance.plan.tables).epsilon <= 1.0).all()
     engine.advance(35, 40)
-    assert (table.releases[:, 0] == afforded).all() and engine.messages[1] == messages[1]
+    assert (table.protect.releases[:, 0] == afforded).all() and engine.messages[1] == messages[1]
 
 
 def test_laplace_noise_is_pure_epsilon_for_a_sample():
     instance = federation(privacy=Privacy(mechanism="laplace", epsilon=0.5, clip=1.0)).instance()
     assert instance.plan.accountant.forecast().epsilon == pytest.approx(0.5, rel=1e-6)
-    scale = instance.plan.tables["client"].noise[0, 0]
+    scale = instance.plan.tables["client"].protect.noise[0, 0]
     assert record(Laplace(2 * 0.4 * 1.0 / scale)).epsilon(1e-5).epsilon <= 0.5
 
 

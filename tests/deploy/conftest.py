@@ -1,4 +1,4 @@
-"""Lets the tests of this folder share `harness`, `fleet` and `broker`."""
+"""Lets the tests of this folder share `harness`, `processes_here` and `broker`."""
 
 import sys
 from pathlib import Path

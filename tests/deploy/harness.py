@@ -1,62 +1,99 @@
-"""All nodes of a federation in this process, on the in-memory network, one after the other."""
+"""All nodes of a federation in this process, in the simulated world: time is virtual, nothing waits."""
 
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from archipel import Federation
-from archipel.deploy.memory import Hub
-from archipel.deploy.node import Node
-from archipel.deploy.part import part_of
-from archipel.deploy.roster import roster_of
-from archipel.deploy.sources import source_of
+from archipel.deploy.torture.simulation import Host, Simulation, Watcher
 from archipel.deployment import Deployment
+from archipel.node import leaves, mapped, named_leaves
+from archipel.privacy.journal import FileJournal
+from archipel.privacy.releases import from_json, rho_of
 from archipel.simulate.plain import PlainEngine
+
+FOREVER = float("inf")
+
+
+class Each(Watcher):
+    """Calls a function after every beat of a node."""
+
+    def __init__(self) -> None:
+        self.each: Any = None
+        self.sent: list[tuple[str, str, bytes]] = []
+        self.sentences: list[tuple[str, str]] = []
+
+    def beaten(self, host: Host) -> None:
+        if self.each is not None:
+            self.each(host.name)
+
+    def sends(self, host: Host, to: str, data: bytes) -> None:
+        self.sent.append((host.name, to, data))
+
+    def halted(self, host: Host, sentence: str) -> None:
+        self.sentences.append((host.name, sentence))
 
 
 class Village:
-    """A deployed federation in one thread."""
+    """A deployed federation in the simulated world."""
 
-    def __init__(self, federation: Federation, folder: Path | None = None, wrap: Any = None, **deploy: Any):
-        deploy = {"pace": "replay", "durable": False} | deploy
+    def __init__(self, federation: Federation, seed: int = 0, **deploy: Any):
+        deploy = {"pace": "replay"} | deploy
         self.federation = federation.with_(deploy=Deployment(**deploy))
-        self.folder, self.wrap = folder, wrap or (lambda name, link: link)
-        self.roster = roster_of(self.federation.instance())
-        both = set(self.roster.edges) | {(b, a) for a, b in self.roster.edges}
-        self.hub = Hub(both)
-        self.nodes: dict[str, Node] = {}
+        self.seen = Each()
+        self.world = Simulation(self.federation, seed, self.seen)
+        self.world.restarts = False
+        self.roster, self.hosts = self.world.roster, self.world.hosts
         for member in self.roster.members:
             self.start(member.name)
 
+    @property
+    def nodes(self) -> dict[str, Any]:
+        """Every node, or what it was when it ended."""
+        return {name: host.last for name, host in self.hosts.items()}
+
     def start(self, name: str) -> None:
-        part = part_of(self.federation, name)
-        link = self.wrap(name, self.hub.join(name))
-        home = self.folder / name if self.folder else None
-        self.nodes[name] = Node(part, link, self.federation.deploy, home, source_of(part, "", Path(".")))
+        self.world.start(self.hosts[name])
 
-    def kill(self, name: str) -> None:
-        """Nothing is said, nothing is saved."""
-        self.nodes[name].close()
+    def kill(self, name: str, back: float = FOREVER) -> None:
+        """Nothing is said, nothing is saved; it is back after so many seconds."""
+        self.world.kill(self.hosts[name], back)
 
-    def run(self, seconds: float = 120.0, each: Any = None) -> None:
-        end = time.monotonic() + seconds
-        while not all(node.player.finished for node in self.nodes.values()):
-            assert time.monotonic() < end, {name: n.player.round for name, n in self.nodes.items()}
-            for name in list(self.nodes):
-                if each is not None:
-                    each(name)
-                self.nodes[name].turn(longest=0.0)
+    def kill_soon(self, name: str, back: float) -> None:
+        """The same, from within a beat."""
+        self.world.at(self.world.time, self.kill, name, back)
+
+    def until(self, holds: Any, seconds: float = 1e6) -> None:
+        """Let time go by until something holds."""
+        self.world.run(self.world.time + seconds, holds)
+        assert holds(), {name: node.player.round for name, node in self.nodes.items()}
+
+    def run(self, each: Any = None, seconds: float = 1e6) -> None:
+        """To the end of all rounds."""
+        self.seen.each = each
+        self.until(lambda: all(node is not None and node.player.finished for node in self.nodes.values()), seconds)
+        self.seen.each = None
 
     def table(self, role: str) -> Any:
         """All rows of a role, as a simulation has them."""
         rows = [self.nodes[name].player.me for name in self.roster.names[role]]
-        return type(rows[0])(*[np.stack(arrays) for arrays in zip(*rows)])
+        columns = iter(zip(*map(leaves, rows)))
+        return mapped(lambda _: np.stack(next(columns)), rows[0])
 
-    def close(self) -> None:
-        for node in self.nodes.values():
-            node.close()
+    def charges(self, name: str) -> list[float]:
+        """What a node's ledger on its disk was charged."""
+        journal = FileJournal("ledger", self.hosts[name].disk.open("ledger.journal"))
+        return [rho_of(from_json(entry["release"])) for entry in journal.entries if "release" in entry]
+
+    def lossy(self, loss: float = 0.0, repeat: float = 0.0, late: float = 0.0) -> None:
+        """From now on links lose, repeat and delay what they carry."""
+
+        def law(delay: float, key: int) -> list[float]:
+            copies = 2 if key >> 16 & 0xFFFF < repeat * 0x10000 else 1
+            chances = [key >> 32 & 0xFFFF, key >> 48]
+            return [delay + late * chance / 0xFFFF for chance in chances[:copies] if chance >= loss * 0x10000]
+
+        self.world.links = dict.fromkeys(self.world.edges, law)
 
 
 def simulated(federation: Federation) -> PlainEngine:
@@ -69,7 +106,7 @@ def simulated(federation: Federation) -> PlainEngine:
 def assert_same(village: Village, engine: PlainEngine) -> None:
     """Every array of every node, to the last bit."""
     for role, table in engine.instance.plan.tables.items():
-        for name, theirs, ours in zip(table._fields, table, village.table(role)):
+        for (name, theirs), ours in zip(named_leaves(table), leaves(village.table(role))):
             np.testing.assert_array_equal(ours, theirs, err_msg=f"{role}.{name}")
     players = [node.player for node in village.nodes.values()]
     assert [sum(counts) for counts in zip(*[p.messages for p in players])] == engine.messages

@@ -4,13 +4,13 @@ import time
 
 import numpy as np
 import pytest
-from fleet import assert_same_files, deployed, processes_in
 from harness import simulated
+from processes_here import assert_same_files, deployed, processes_in
 from test_replay import TABLE
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.deploy.assemble import read_rows
 from archipel.deploy.chaos import Chaos
-from archipel.deploy.trace import entries
 from archipel.privacy.journal import FileJournal
 
 pytest.importorskip("zenoh")
@@ -27,7 +27,7 @@ class Spread(Chaos):
     def look(self, fleet, statuses):
         now = time.monotonic()
         self.wake(fleet, now)
-        rows = entries(fleet.nodes / fleet.roster.members[0].name / "rows")[0]
+        rows = read_rows(fleet.nodes / fleet.roster.members[0].name)
         done, n = rows[-1]["round"] if rows else 0, len(fleet.orders)
         while self.done < self.faults and done >= 3 * (self.done // 3) * self.step and 2 * len(fleet.pids) > n:
             self.harm(fleet, now)

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import Process, archipel
+from processes_here import Process, archipel
 
 from archipel import Federation
+from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
-from archipel.deploy.trace import read_status
 
 pytest.importorskip("zenoh")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-MODULES = {"archipel": ["archipel"], "archipel-node": ["archipel.deploy.member"]}
+MODULES = {"archipel": ["archipel"], "archipel-node": ["archipel.deploy.run_node"]}
 
 
 def block(after):
@@ -150,7 +150,10 @@ def test_whoever_lacks_an_address_is_named_as_the_guide_says(tmp_path):
 
 def test_sentences_of_the_guides_table_are_those_of_the_code():
     """What a reader looks up is what a node says."""
-    code = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "archipel" / "deploy").glob("*.py"))
+    source = ROOT / "src" / "archipel"
+    code = " ".join(
+        path.read_text(encoding="utf-8") for path in (source / "disk.py", *(source / "deploy").glob("*.py"))
+    )
     table = GUIDE[GUIDE.index("| what you see |") :]
     sentences = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert len(sentences) >= 6

@@ -9,17 +9,18 @@ from harness import Village
 
 from archipel import Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
-from archipel.deploy.part import part_of
-from archipel.deploy.sources import GeneratorSource, source_of
+from archipel.deploy.outside import GeneratorSource, SampleSource
+from archipel.deploy.sources import source_of
 from archipel.deploy.store import Halted
+from archipel.deploy.view import view_of
 from archipel.errors import BadInput, Missing
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
 
 
-def line_part():
+def line_view():
     """A client of a linear problem with two inputs."""
-    return part_of(Federation(Linear(clients=2, size=2, samples=10, test=5), OnlineFed(step=0.1), rounds=9), "client-0")
+    return view_of(Federation(Linear(clients=2, size=2, samples=10, test=5), OnlineFed(step=0.1), rounds=9), "client-0")
 
 
 def wait_for(source, seconds=60.0):
@@ -33,7 +34,7 @@ def wait_for(source, seconds=60.0):
 def test_a_csv_file_that_grows(tmp_path):
     path = tmp_path / "sensor.csv"
     path.write_text("a,target,b\n1,10,2\n\n3,30,")
-    source = source_of(line_part(), "sensor.csv", tmp_path)
+    source = source_of(line_view(), "sensor.csv", tmp_path)
     fresh, data = source.look(None)
     assert fresh and data.features.tolist() == [1, 2] and data.target[0] == 10
     assert not source.ready(), "a row that is not written to its end"
@@ -41,7 +42,7 @@ def test_a_csv_file_that_grows(tmp_path):
         file.write("4\n5,50,6\n")
     kept = source.state()
     assert source.look(None)[1].features.tolist() == [3, 4]
-    again = source_of(line_part(), "sensor.csv", tmp_path)
+    again = source_of(line_view(), "sensor.csv", tmp_path)
     again.restore(kept)
     assert again.look(None)[1].features.tolist() == [3, 4], "after a crash it goes on where the checkpoint was"
     assert again.look(None)[1].features.tolist() == [5, 6] and not again.look(None)[0]
@@ -50,7 +51,7 @@ def test_a_csv_file_that_grows(tmp_path):
 def test_a_csv_file_whose_header_comes_later_and_whose_target_is_last(tmp_path):
     path = tmp_path / "client-0.csv"
     path.write_text("a,b")
-    source = source_of(line_part(), "{name}.csv", tmp_path)
+    source = source_of(line_view(), "{name}.csv", tmp_path)
     assert not source.ready()
     path.write_text("a,b,c\n1,2,3\n")
     fresh, data = source.look(None)
@@ -65,15 +66,15 @@ def test_rows_that_are_not_samples_are_said(rows, said, tmp_path):
     path = tmp_path / "sensor.csv"
     path.write_bytes(f"a,target,b\n{rows}".encode("latin-1"))
     with pytest.raises(BadInput, match=said):
-        source_of(line_part(), "sensor.csv", tmp_path).look(None)
+        source_of(line_view(), "sensor.csv", tmp_path).look(None)
 
 
 def test_files_that_are_not_there_or_shrink_are_said(tmp_path):
     with pytest.raises(BadInput, match="a CSV file with a header"):
-        source_of(line_part(), "nowhere.csv", tmp_path)
+        source_of(line_view(), "nowhere.csv", tmp_path)
     path = tmp_path / "sensor.csv"
     path.write_text("a,target,b\n1,10,2\n1,10,2\n")
-    source = source_of(line_part(), "sensor.csv", tmp_path)
+    source = source_of(line_view(), "sensor.csv", tmp_path)
     assert source.look(None)[0]
     path.write_text("a,target,b\n")
     with pytest.raises(BadInput, match="only grows"):
@@ -84,14 +85,14 @@ def test_a_users_generator(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def samples(name):\n    for i in range(5):\n        yield None\n        yield [i, len(name)], 2.0 * i\n"
     )
-    source = source_of(line_part(), "mine.py:samples", tmp_path)
+    source = source_of(line_view(), "mine.py:samples", tmp_path)
     assert [wait_for(source)[1].features.tolist() for _ in range(3)] == [[0, 8], [1, 8], [2, 8]]
-    again = source_of(line_part(), "mine.py:samples", tmp_path)
+    again = source_of(line_view(), "mine.py:samples", tmp_path)
     again.restore(source.state())
     assert wait_for(again)[1].features.tolist() == [3, 8], "what was used before a crash is skipped"
     assert wait_for(again)[0] and not wait_for(again)[0] and again.over
-    with pytest.raises(BadInput, match="a function of"):
-        source_of(line_part(), "mine.py:nothing", tmp_path)
+    with pytest.raises(BadInput, match="a class or function of"):
+        source_of(line_view(), "mine.py:nothing", tmp_path)
     with pytest.raises(BadInput, match="2 finite inputs"):
         source.sample_of(np.ones(3), 1.0)
 
@@ -99,8 +100,8 @@ def test_a_users_generator(tmp_path):
 @pytest.mark.parametrize("code", ["import no_such_sensor", "def samples(name:"], ids=["import", "syntax"])
 def test_a_users_file_that_does_not_load_is_said(code, tmp_path):
     (tmp_path / "mine.py").write_text(code)
-    with pytest.raises(BadInput, match=r"mine\.py.*a Python file that loads \((ModuleNotFound|Syntax)Error"):
-        source_of(line_part(), "mine.py:samples", tmp_path)
+    with pytest.raises(BadInput, match=r"mine\.py.*that Python can load \((ModuleNotFound|Syntax)Error"):
+        source_of(line_view(), "mine.py:samples", tmp_path)
 
 
 def test_a_generator_that_waits_for_its_sensor_does_not_hold_the_node_up():
@@ -108,7 +109,7 @@ def test_a_generator_that_waits_for_its_sensor_does_not_hold_the_node_up():
         time.sleep(600)
         yield [1, 2], 3
 
-    source = GeneratorSource(line_part(), slowly)
+    source = GeneratorSource(line_view(), slowly)
     begun = time.monotonic()
     assert not source.ready() and time.monotonic() < begun + 60
 
@@ -122,42 +123,37 @@ def test_generators_that_fail_or_yield_something_else_are_said():
         yield 3
 
     with pytest.raises(Halted, match="failing failed with OSError: no such sensor"):
-        wait_for(GeneratorSource(line_part(), failing))
+        wait_for(GeneratorSource(line_view(), failing))
     with pytest.raises(BadInput, match=r"yields \(inputs, target\)"):
-        wait_for(GeneratorSource(line_part(), strange))
+        wait_for(GeneratorSource(line_view(), strange))
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["all data is used", "the server is done"])
 def test_a_node_without_further_data_still_ends(ends):
     """Its last rounds go by without it; where it waits for data, it ends when the server says that all is over."""
 
-    def five(name):
-        for i in range(5):
-            yield [0.1 * i, 1, 0, 1], 0.2 * i
-        while not ends:
-            yield None
+    class Five(SampleSource):
+        """Five samples, and then none: for good, or for now."""
+
+        def fetch(self):
+            if self.taken == 5:
+                self.over = ends
+                return None
+            return [0.1 * self.taken, 1, 0, 1], 0.2 * self.taken
 
     problem = Synthetic(clients=2, features=6, test=5)
-    federation = Federation(problem, PaoFed(step=0.2), rounds=20)
-    village = Village(federation, pace="quorum", deadline=0.1)
+    village = Village(Federation(problem, PaoFed(step=0.2), rounds=20), pace="quorum", deadline=0.1)
     client = village.nodes["client-0"].player
-    client.source = GeneratorSource(client.part, five)
-    finish = village.nodes["server"]
-
-    def each(name):
-        if finish.player.finished and not finish.office.posted and name == "server":
-            finish.say_goodbye()
-
-    village.run(120, each)
+    client.source = Five(client.view)
+    village.run()
     assert client.updates == 5
     assert np.any(client.me.model != 0)
-    village.close()
 
 
 def test_data_that_comes_one_by_one_needs_an_algorithm_that_learns_so(tmp_path):
-    part = part_of(Federation(Regression(clients=3), ZcdpNfl(), Peers(shape="ring"), rounds=3), "client-0")
+    view = view_of(Federation(Regression(clients=3), ZcdpNfl(), Peers(shape="ring"), rounds=3), "client-0")
     with pytest.raises(BadInput, match="sample by sample"):
-        source_of(part, "sensor.csv", tmp_path)
+        source_of(view, "sensor.csv", tmp_path)
 
 
 # --- MQTT -----------------------------------------------------------------------------------------------------------
@@ -166,7 +162,7 @@ def test_data_that_comes_one_by_one_needs_an_algorithm_that_learns_so(tmp_path):
 def test_an_mqtt_topic(tmp_path, caplog):
     pytest.importorskip("paho.mqtt")
     with Broker() as broker:
-        source = source_of(line_part(), f"mqtt://127.0.0.1:{broker.port}/room/{{name}}", tmp_path)
+        source = source_of(line_view(), f"mqtt://127.0.0.1:{broker.port}/room/{{name}}", tmp_path)
         try:
             assert broker.subscribed.wait(60), "it subscribes"
             assert broker.topics == ["room/client-0"] and broker.name == "archipel-client-0"
@@ -184,8 +180,8 @@ def test_mqtt_addresses_and_its_package(tmp_path):
         import paho.mqtt  # noqa: F401
     except ImportError:
         with pytest.raises(Missing, match="paho-mqtt"):
-            source_of(line_part(), "mqtt://broker/room/{name}", tmp_path)
+            source_of(line_view(), "mqtt://broker/room/{name}", tmp_path)
         return
     for wrong in ("mqtt://", "mqtt://broker", "mqtt://broker:x/topic"):
         with pytest.raises(BadInput, match="an address and a topic"):
-            source_of(line_part(), wrong, tmp_path)
+            source_of(line_view(), wrong, tmp_path)

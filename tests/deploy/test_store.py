@@ -1,7 +1,5 @@
 """Checkpoints are whole or not there, wherever a crash falls."""
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +7,13 @@ from hypothesis import strategies as st
 
 from archipel.deploy import store
 from archipel.deploy.store import Halted, Store, Torn, packed, unpacked
+from archipel.disk import Folder, LockedFile
 from archipel.errors import BadInput
+
+
+def closed(kept):
+    kept.close()
+    kept.disk.close()
 
 
 class Crash(BaseException):
@@ -37,81 +41,86 @@ def test_arrays_keep_type_shape_and_bits():
 
 def test_the_newest_whole_checkpoint_is_loaded(tmp_path):
     for n in range(5):
-        disk = Store(tmp_path)
+        disk = Store(Folder(tmp_path))
         before = disk.load()
         assert (before or {"n": -1})["n"] == n - 1
         disk.save({"n": n})
-        disk.close()
+        closed(disk)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 10, 40, 60, 70])
 def test_a_crash_at_any_point_of_a_write_leaves_the_checkpoint_before(tmp_path, monkeypatch, keep):
     """The write is cut after `keep` bytes; what lies behind them is of the write before the last."""
-    disk = Store(tmp_path)
+    disk = Store(Folder(tmp_path))
     for n in range(3):
         disk.save({"n": n, "model": np.full(9, n)})
 
-    def cut(file, data):
-        os.pwrite(file, data[:keep], 0)
+    write = LockedFile.write
+
+    def cut(file, data, at):
+        write(file, data[:keep], at)
         raise Crash
 
-    monkeypatch.setattr(store, "write_all", cut)
+    monkeypatch.setattr(LockedFile, "write", cut)
     with pytest.raises(Crash):
         disk.save({"n": 3, "model": np.full(9, 3)})
     monkeypatch.undo()
-    disk.close()
-    again = Store(tmp_path)
+    closed(disk)
+    again = Store(Folder(tmp_path))
     found = again.load()
     assert found["n"] == 2 and (found["model"] == 2).all()
     again.save({"n": 4})
     assert again.load()["n"] == 4
-    again.close()
+    closed(again)
 
 
 def test_a_first_write_that_was_cut_is_no_checkpoint(tmp_path, monkeypatch):
-    disk = Store(tmp_path)
-    monkeypatch.setattr(store, "write_all", lambda file, data: os.pwrite(file, data[:30], 0))
+    disk = Store(Folder(tmp_path))
+    write = LockedFile.write
+    monkeypatch.setattr(LockedFile, "write", lambda file, data, at: write(file, data[:30], at))
     disk.save({"n": 0})
-    disk.close()
-    again = Store(tmp_path)
+    closed(disk)
+    again = Store(Folder(tmp_path))
     assert again.load() is None
-    again.close()
+    closed(again)
 
 
 def test_damage_in_both_files_is_said_and_not_guessed(tmp_path):
-    disk = Store(tmp_path)
+    disk = Store(Folder(tmp_path))
     disk.save({"n": 0})
     disk.save({"n": 1})
-    disk.close()
+    closed(disk)
     for name in store.FILES:
         content = bytearray((tmp_path / name).read_bytes())
         content[-1] ^= 1
         (tmp_path / name).write_bytes(content)
     with pytest.raises(Torn, match=r"damaged.*keep ledger\.journal"):
-        Store(tmp_path).load()
+        Store(Folder(tmp_path)).load()
 
 
 def test_a_full_disk_is_one_sentence_and_no_torn_checkpoint(tmp_path, monkeypatch):
-    disk = Store(tmp_path)
+    disk = Store(Folder(tmp_path))
     disk.save({"n": 0})
 
-    def full(file, data):
-        os.pwrite(file, data[:20], 0)
+    write = LockedFile.write
+
+    def full(file, data, at):
+        write(file, data[:20], at)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "write_all", full)
+    monkeypatch.setattr(LockedFile, "write", full)
     with pytest.raises(Halted, match="No space left on device"):
         disk.save({"n": 1})
     monkeypatch.undo()
     assert disk.load()["n"] == 0
     disk.save({"n": 2})
     assert disk.load()["n"] == 2
-    disk.close()
+    closed(disk)
 
 
 def test_one_folder_serves_one_node(tmp_path):
-    disk = Store(tmp_path)
+    disk = Store(Folder(tmp_path))
     with pytest.raises(BadInput, match="no other node"):
-        Store(tmp_path)
-    disk.close()
-    Store(tmp_path).close()
+        Store(Folder(tmp_path))
+    closed(disk)
+    closed(Store(Folder(tmp_path)))

@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from fleet import Process, archipel, assert_same_files, deployed, processes_in
 from harness import simulated
+from processes_here import Process, archipel, assert_same_files, deployed, processes_in
 from test_replay import SMALL, TABLE
 
 from archipel.deploy import keys
@@ -17,7 +17,7 @@ from archipel.deploy.store import Halted
 
 pytest.importorskip("zenoh")
 
-MEMBER = (sys.executable, "-m", "archipel.deploy.member")
+MEMBER = (sys.executable, "-m", "archipel.deploy.run_node")
 
 
 @pytest.fixture

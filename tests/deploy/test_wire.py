@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from archipel.algorithms.portions import Portion
 from archipel.deploy import wire
 from archipel.deploy.wire import Refused, Vocabulary
 from archipel.errors import Diverged
+from archipel.parts.share.portions import Portion
 from archipel.turns import Tell, Turn
 
 

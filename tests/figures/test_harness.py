@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from archipel.algorithms.pao_fed import PaoFed
+from archipel.algorithms.online import PaoFed
 from archipel.figures import harness
 from archipel.figures.gallery import reproduce, save
 from archipel.figures.harness import HALVINGS, PaoFedExperiment, Scale
@@ -67,7 +67,7 @@ def test_the_best_step_of_a_known_function():
 def test_a_method_that_must_start_as_itself_gets_its_own_step(small):
     experiment = PaoFedExperiment(True, None)
     for own in (0.1, 0.4):
-        method = PaoFed("U1", step=own)
+        method = PaoFed(variant="U1", step=own)
         found = experiment.matched(replace(method, step=0.01), like=method)
         assert 1 / PRECISION < found.step / own < PRECISION
         assert replace(found, step=own) == method
@@ -80,7 +80,7 @@ def test_a_lab_plays_every_setting_once(small):
     runs = experiment.play("first", PaoFed())
     again = watched.play("second", PaoFed())
     assert calls == [] and again.label == "second" and again.errors is runs.errors
-    watched.play("third", PaoFed("U2"))
+    watched.play("third", PaoFed(variant="U2"))
     assert calls and all(what.startswith("third") for what in calls)
 
 

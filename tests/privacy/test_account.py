@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archipel.node import Moment, row
-from archipel.privacy.account import Spending, accounts, pay, release_cost, scale_of
+from archipel.privacy.account import Spending, accounts, pay, release_cost, release_of, scale_of
 from archipel.privacy.ledger import Ledger, Terms, ZcdpBudget
 from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE
 from archipel.privacy.policy import release_costs
@@ -71,6 +71,18 @@ def test_an_account_and_a_ledger_agree(mus, limit):
 def test_costs_are_the_accountants(law, sensitivity, scale):
     assert release_cost(law, sensitivity, scale) == pytest.approx(rho_of(LAWS[law](sensitivity / scale)))
     assert release_costs(law, sensitivity, scale) == pytest.approx(release_cost(law, sensitivity, scale))
+
+
+@given(st.sampled_from(sorted(LAWS)), st.floats(1e-6, 50), st.floats(0, 5))
+def test_a_release_is_found_again_by_its_cost(law, ratio, before):
+    """Within a billionth and never below, though all that is known is what the account held before and after."""
+    mine = account(math.inf)
+    mine.spent[0] = before
+    pay(mine, release_cost(law, ratio, 1.0), 0)
+    found = release_of(law, float(mine.spent[0]) - before)
+    lost = 1e-15 * (1 + before)  # in the difference of two totals
+    cost = rho_of(LAWS[law](ratio))
+    assert isinstance(found, LAWS[law]) and cost - lost <= rho_of(found) <= cost * (1 + 3e-11) + lost
 
 
 def test_without_noise_the_cost_is_infinite():

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from archipel import disk
 from archipel.errors import BadInput
-from archipel.privacy import journal as journals
 from archipel.privacy.journal import Damaged, open_ledger
 from archipel.privacy.ledger import Assumption, EpsilonBudget, Overspent, Terms, ZcdpBudget
 from archipel.privacy.releases import Gaussian, Laplace, Sampled, Zcdp
@@ -111,8 +111,8 @@ def test_a_line_taken_out_is_noticed(tmp_path):
 def test_the_line_is_on_disk_before_charge_returns(tmp_path, monkeypatch):
     path, synced = tmp_path / "ledger", []
     ledger = opened(path)
-    real = os.fsync
-    monkeypatch.setattr(journals.os, "fsync", lambda file: (synced.append(path.read_bytes()), real(file)))
+    real = disk.force
+    monkeypatch.setattr(disk, "force", lambda file: (synced.append(path.read_bytes()), real(file)))
     ledger.charge(0, Gaussian(0.25))
     assert synced and b"0.25" in synced[-1]
     ledger.journal.close()
@@ -122,16 +122,16 @@ def test_a_full_disk_charges_nothing_and_leaves_the_file_whole(tmp_path, monkeyp
     path = tmp_path / "ledger"
     ledger = opened(path)
     ledger.charge(0, Gaussian(0.1))
-    real, left = os.write, [10]
+    real, left = os.pwrite, [10]
 
-    def small(file, line):
+    def small(file, line, at):
         if not left[0]:
             raise OSError(28, "No space left on device")
-        written = real(file, line[: left[0]])
+        written = real(file, line[: left[0]], at)
         left[0] -= written
         return written
 
-    monkeypatch.setattr(journals.os, "write", small)
+    monkeypatch.setattr(disk.os, "pwrite", small)
     with pytest.raises(OSError, match="space"):
         ledger.charge(1, Gaussian(0.2))
     assert [c.release for c in ledger.charges] == [Gaussian(0.1)]
@@ -147,7 +147,7 @@ def test_a_write_that_cannot_be_undone_silences_the_node(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(journals.os, "fsync", fail)
+    monkeypatch.setattr(disk, "force", fail)
     with pytest.raises(OSError):
         ledger.charge(0, Gaussian(0.1))
     monkeypatch.undo()

@@ -151,7 +151,7 @@ def test_a_device_keeps_its_ledger_with_numpy_alone(tmp_path):
     program = (
         "import sys\n"
         "for name in ('scipy', 'numba', 'dp_accounting', 'opendp', 'matplotlib'): sys.modules[name] = None\n"
-        "from archipel.privacy import audit, bounding, calibration, journal, meter, noise\n"
+        "from archipel.privacy import audit, bounding, calibration, account, journal, noise\n"
         "from archipel.privacy.ledger import EpsilonBudget, Overspent, Terms\n"
         "from archipel.privacy.releases import Gaussian\n"
         "mu = 1 / float(calibration.multiplier(calibration.gaussian_budget(1.0, 1e-5), 10))\n"

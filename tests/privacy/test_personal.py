@@ -12,6 +12,7 @@ from archipel.algorithms.sampling import sampled
 from archipel.errors import BadInput
 from archipel.privacy import personal
 from archipel.privacy.accounting import record
+from archipel.privacy.ledger import Charge
 from archipel.privacy.releases import Gaussian, Sampled
 
 
@@ -109,5 +110,26 @@ def test_how_many_samples_someone_has_is_assumed_public_where_one_is_added():
 
 
 def test_a_budget_that_is_spent_already():
-    with pytest.raises(BadInput, match=r"more than 4\.3.*spent already"):
-        personal.affordable_mu(2.0, 1e-5, 10, 0.1, "add-remove", record(Gaussian(1.0)))
+    assert personal.affordable_mu(2.0, 1e-5, 10, 0.1, "add-remove", record(Gaussian(1.0))) == 0.0
+
+
+def test_where_nothing_fits_any_more_no_noise_is_enough():
+    """What was spent leaves room for nothing: not even for a release that says next to nothing."""
+    mu = personal.affordable_mu(2.0, 1e-5, 100, 0.1, "add-remove")
+    spent = record(Sampled(0.1, Gaussian(mu))) * 100
+    nearly = personal.quick_epsilon(spent, 2.0, 1e-5)
+    assert personal.affordable_mu(nearly, 1e-5, 50, 0.1, "add-remove", spent) == 0.0
+    assert personal.affordable_mu(nearly / 2, 1e-5, 50, 0.1, "add-remove", spent) == 0.0
+
+
+def test_a_ledger_above_its_budget_says_so():
+    ledger = personal.personal_ledger("a", 1.0, 1e-5, "add-remove", 1.0)
+    ledger._enter(Charge(0, Gaussian(1.0), 1))  # behind the back of its budget
+    paid = personal.PersonalLedgers([ledger], 1e-5).paid()
+    assert paid.epsilon[0] == record(Gaussian(1.0)).epsilon(1e-5).epsilon > 4
+
+
+def test_what_is_taken_from_everyones_data_is_assumed_by_personal_ledgers_too():
+    ledgers = personal.PersonalLedgers([personal.personal_ledger("a", 1.0, 1e-5, "replace-one", 1.0)], 1e-5)
+    assert ledgers.terms.how == "enforced"
+    assert ledgers.assuming(("the scales are public",)).ledger(None, [])["nodes"][0]["guarantee"] == "assumed"

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from archipel.algorithms.pao_fed import PaoFed  # noqa: E402
+from archipel.algorithms.online import PaoFed  # noqa: E402
 from archipel.errors import BadInput, Missing  # noqa: E402
 from archipel.federation import Federation  # noqa: E402
 from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: E402

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.draws import key_of
+from archipel.draws import LIE, key_of, normal
 from archipel.environment import available, delay, works
 from archipel.node import NOTHING, SAID, Edge, Moment, clear, emptied, row, tabled
 from archipel.simulate.instance import SERVER_KEYS, Instance
@@ -99,6 +99,8 @@ class ReferenceEngine:
             self.updates += has_data and came != NOTHING
             if came == SAID and moment.present:
                 said[k] = word, delay(instance.conditions, moment) if has_data else 0
+        if turn.forge is not None:
+            self.lie(turn, n, links, said)
         self.said[i] = said
         kept = self.deliver(i, turn, n, links, said)
         slot = n % (plan.late + 1)
@@ -111,6 +113,31 @@ class ReferenceEngine:
             if moment.present:
                 turn.merge(row(plan.tables[turn.receiver], k), box, plan.settings, moment)
                 clear(box)  # what is late, and finds nobody, waits until this inbox has its turn again
+
+    def lie(self, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> None:
+        """Liars say something else, as `environment.Attack` says; their models stay as they are."""
+        table, (_, write, kind, lies) = self.instance.plan.tables[turn.sender], turn.forge
+        change = table.model - table.before
+        honest = change[[k for k in sorted(said) if not lies.liar[k]]]
+        mean = honest.mean(0) if len(honest) else np.zeros_like(change[0])
+        deviation = honest.std(0) if len(honest) else mean
+        strength = lies.strength[0]
+        for k in said:
+            if lies.liar[k]:
+                key = key_of(self.instance.seed, k, n)
+                noise = np.array([normal(key, LIE, j) for j in range(len(mean))])
+                forged = {
+                    "sign-flip": -strength * change[k],
+                    "scaled": strength * change[k],
+                    "gaussian": strength * noise,
+                    "a-little-is-enough": mean - strength * deviation,
+                    "inner-product": -strength * mean,
+                }[kind]
+                me = row(table, k)
+                true = me.model.copy()
+                me.model[:] = me.before + forged
+                write(said[k][0], me, self.instance.plan.settings, self.moment(turn.sender, k, n, -1, links.fan_out[k]))
+                me.model[:] = true
 
     def deliver(self, i: int, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> Any:
         """Carry every message into the inbox of the round it arrives in; returns what each sender keeps."""

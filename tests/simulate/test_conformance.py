@@ -9,8 +9,7 @@ from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, 
 from archipel.algorithms.dp_fedavg import DpFedAvg
 from archipel.algorithms.dual_averaging import DualAveraging
 from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
-from archipel.algorithms.online_fed import OnlineFedSgd
-from archipel.algorithms.pao_fed import PsoFed
+from archipel.algorithms.online import OnlineFedSgd, PsoFed
 from archipel.algorithms.zcdp_nfl import PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.node import leaves, named_leaves
 from archipel.privacy.policy import Privacy

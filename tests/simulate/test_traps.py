@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from archipel import Federation, Linear, OnlineFed, Synthetic
-from archipel.algorithms import online_fed
 from archipel.node import kernel
+from archipel.parts.learn import online
 from archipel.simulate import compile as compiling
 from archipel.simulate import engine
 
@@ -110,7 +110,7 @@ def test_2_a_user_s_own_node_functions_count_as_sources():
 
 def test_5_float32_stays_float32():
     federation = Federation(PROBLEM, OnlineFed(step=0.1), rounds=10)
-    assert type(federation.instance().plan.settings.step) is np.float32
+    assert type(federation.instance().plan.settings.learn.step) is np.float32
     slow, quick = (federation.with_(engine=name).run().models[0]["server"] for name in ("plain", "serial"))
     assert slow.dtype == quick.dtype == np.float32
     np.testing.assert_allclose(slow, quick, rtol=1e-5)
@@ -180,4 +180,4 @@ def test_10_a_second_run_compiles_nothing():
     player.advance(0, 2)
     player.advance(2, 5)
     assert len(player.kernel.signatures) == 1
-    assert online_fed.act.__module__ == "archipel.algorithms.online_fed"  # still plain Python
+    assert type(online.descent).__name__ == "function"  # still plain Python

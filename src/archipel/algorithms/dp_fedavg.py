@@ -15,9 +15,10 @@ from archipel.algorithms.mirror_descent import ridge_of
 from archipel.algorithms.mirror_meters import Meter, minima_of, record_of
 from archipel.algorithms.mirror_nodes import play, protect, scale_of, step_of
 from archipel.algorithms.mirror_privacy import priced, typical_scale
-from archipel.algorithms.online_fed import Inbox, Model, Server, hear, take, tell
+from archipel.draws import SELECTED, uniform
 from archipel.errors import BadInput
-from archipel.node import assign, kernel
+from archipel.node import add_scaled, assign, kernel
+from archipel.parts.share.whole import Model
 from archipel.privacy.noise import GAUSSIAN
 from archipel.problems.losses.online import loss_gradient
 from archipel.regions import ball, project
@@ -62,6 +63,34 @@ class Client(NamedTuple):
     lost: Any
     behind: Any
     rounds: Any
+
+
+class Server(NamedTuple):
+    model: Any
+
+
+class Inbox(NamedTuple):
+    total: Any
+    senders: Any
+
+
+@kernel
+def tell(me: Any, said: Any, settings: Any, moment: Any) -> Any:
+    if uniform(moment.key, SELECTED) >= settings.asked:
+        return False
+    assign(said.values, me.model)
+    return True
+
+
+@kernel
+def take(me: Any, said: Any, settings: Any, moment: Any) -> None:
+    assign(me.model, said.values)
+
+
+@kernel
+def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
+    add_scaled(inbox.total, inbox.total.dtype.type(1), said.values)
+    inbox.senders[0] += 1
 
 
 @kernel

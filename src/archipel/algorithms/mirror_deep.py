@@ -27,7 +27,7 @@ from archipel.node import add_scaled
 from archipel.privacy.accountant import Paid
 from archipel.privacy.accounting import RDP, check_delta, record, zcdp_epsilon
 from archipel.privacy.bounding import clip_l2
-from archipel.privacy.ledger import ENFORCED, Assumption, Ledger, Terms, ledgers_json
+from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Ledger, Terms, ledgers_json
 from archipel.privacy.personal import (
     PersonalBudget,
     PersonalLedgers,
@@ -259,6 +259,7 @@ class MirrorDeep:
         bounds = (
             Assumption(f"each example's gradient has {norm} norm at most {self.clip:g}", ENFORCED),
             Assumption("the records of a batch are drawn in secret, each by itself", ENFORCED),
+            Assumption("everyone's number of samples is public", ASSUMED),  # a batch's rate is its size over it
         )
         return Ledger(name, Terms("sample", "add-remove", bounds), PersonalBudget(self.epsilon, self.delta))
 
@@ -330,6 +331,10 @@ class Counted(NamedTuple):
     ledgers: list[Ledger]
     delta: float
     planned: float  # the zCDP total when all rounds are over
+
+    @property
+    def terms(self) -> Terms:
+        return self.ledgers[0].terms
 
     def paid(self, tables: Any = None) -> Paid:
         """What was paid so far."""

@@ -47,7 +47,6 @@ class Online(Composition):
         """
         from archipel.theory.steps import step_bounds
 
-        self.plan(setup)
         bounds = step_bounds(setup.task.inputs(REHEARSAL))
         if self.step > bounds["protective"] and not self.force:
             right = f"at most {bounds['protective']:.4g}, beyond which it may diverge (or force = true)"
@@ -66,6 +65,11 @@ class OnlineFed(Online):
 @dataclass(frozen=True)
 class OnlineFedSgd(OnlineFed):
     """Online-Fed that asks every client."""
+
+    def own_parts(self, setup: Setup) -> Parts:
+        if self.asked != 1:
+            raise BadInput("algorithm.asked", self.asked, '1 for online-fedsgd, or kind = "online-fed"')
+        return super().own_parts(setup)
 
 
 @dataclass(frozen=True)

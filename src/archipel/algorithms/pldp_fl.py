@@ -94,7 +94,10 @@ def act(me: Any, data: Any, said: Any, settings: Settings, moment: Any) -> bool:
         said.norm[0] = noised_norm(me.model, data, settings, moment)
     if me.planned[0] != me.chance[0]:
         calibrate(me, settings, moment)
-    elif me.stopped[0] > 0:  # spent is spent
+        silent = me.mu[0] == 0
+    else:
+        silent = me.stopped[0] > 0  # spent is spent
+    if silent:
         me.stopped[0] += 1
         return False
     release = release_of(float(me.mu[0]), float(settings.rates[moment.node]), ledger.terms.relation)
@@ -174,8 +177,8 @@ def calibrate(me: Any, settings: Settings, moment: Any) -> None:
         releases = int(expected) * settings.local_steps
         history = ledger.history()
         me.mu[0] = affordable_mu(budget.epsilon, budget.delta, releases, rate, relation, history)
-    # the ledger looks this far ahead at once, not step by step
-    ledger.affords(release_of(float(me.mu[0]), rate, relation), max(releases, settings.local_steps))
+    if me.mu[0] > 0:  # the ledger looks this far ahead at once, not step by step
+        ledger.affords(release_of(float(me.mu[0]), rate, relation), max(releases, settings.local_steps))
 
 
 # --- the description ----------------------------------------------------------------------------------------

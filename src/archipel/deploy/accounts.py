@@ -8,11 +8,15 @@ same release again, the charge that is already in the file counts for it.
 from pathlib import Path
 from typing import Any
 
+from archipel.deploy.world import Disk
+from archipel.privacy.account import release_of
 from archipel.privacy.accountant import account_of as spending
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Terms
-from archipel.privacy.releases import Zcdp
+from archipel.privacy.noise import LAPLACE
+from archipel.privacy.releases import Release, Zcdp
 
+JOURNAL = "ledger.journal"
 SECRET = "noise and batches are drawn in secret, not from the description's seed"
 
 
@@ -50,8 +54,9 @@ class SpendingAccount(Account):
 
     private = True
 
-    def __init__(self, path: Path, name: str, terms: Terms, me: Any):
-        self.path, self.ledger = path, open_ledger(path, name, terms)
+    def __init__(self, disk: Disk, name: str, accountant: Any, secret: bool, me: Any):
+        self.path, self.ledger = kept_in(disk), opened(disk, name, stated(accountant.terms, secret))
+        self.law, self.per_sample = accountant.policy.law, accountant.per_sample
         self.before: list[Charge] = []  # charged before the crash, for words that never left
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
@@ -63,12 +68,17 @@ class SpendingAccount(Account):
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
-        charge = Charge(n, Zcdp(cost), 1)
+        charge = Charge(n, self.release_of(cost), 1)
         if self.before and self.before[0] == charge:
             self.before.pop(0)
             return
         self.before = []  # another release than before the crash: what was charged stays charged
         self.ledger.charge(*charge)
+
+    def release_of(self, cost: float) -> Release:
+        """What costs this. Where every sample pays for itself, what a dearer one costs more is no release by itself."""
+        more = self.law == LAPLACE and self.per_sample and self.ledger.rho() > 0
+        return Zcdp(cost) if more else release_of(self.law, cost)
 
     def count(self) -> int:
         return len(self.ledger.charges) - len(self.before)
@@ -106,9 +116,9 @@ class LedgerAccount(Account):
 
     private = True
 
-    def __init__(self, path: Path, name: str, ledgers: list[Ledger], number: int, secret: bool):
-        self.path, self.name, self.ledgers, self.number = path, name, ledgers, number
-        self.own = open_ledger(path, name, stated(ledgers[number].terms, secret), ledgers[number].budget)
+    def __init__(self, disk: Disk, name: str, ledgers: list[Ledger], number: int, secret: bool):
+        self.path, self.name, self.ledgers, self.number = kept_in(disk), name, ledgers, number
+        self.own = opened(disk, name, stated(ledgers[number].terms, secret), ledgers[number].budget)
         ledgers[number] = self.own
 
     def count(self) -> int:
@@ -140,13 +150,25 @@ def close(ledger: Ledger) -> None:
         ledger.journal.close()
 
 
-def account_of(part: Any, folder: Path | None, secret: bool) -> Account:
-    """The account of a node: kept in its folder, or of this process only where there is none."""
-    ledgers = getattr(part.plan.settings, "ledgers", None)
-    mine = part.has_data and folder is not None
-    path = folder / "ledger.journal" if folder is not None else Path()
-    if ledgers and mine:
-        return LedgerAccount(path, part.member.name, ledgers, part.member.number, secret)
-    if part.plan.accountant is not None and mine and hasattr(spending(part.me), "spent"):
-        return SpendingAccount(path, part.member.name, stated(part.plan.accountant.terms, secret), part.me)
+def kept_in(disk: Disk) -> Path:
+    """Where a ledger is, for sentences."""
+    return Path(disk.path) / JOURNAL
+
+
+def opened(disk: Disk, name: str, terms: Terms, budget: Any = None) -> Ledger:
+    """The ledger on a node's disk. Its name is there for good before anything is charged to it."""
+    file = disk.open(JOURNAL)
+    disk.sync()
+    return open_ledger(kept_in(disk), name, terms, budget, file)
+
+
+def account_of(view: Any, disk: Disk | None, secret: bool) -> Account:
+    """The account of a node: kept on its disk, or of this process only where there is none."""
+    ledgers = getattr(view.plan.settings, "ledgers", None)
+    if disk is None or not view.has_data:
+        return Account()
+    if ledgers:
+        return LedgerAccount(disk, view.member.name, ledgers, view.member.number, secret)
+    if view.plan.accountant is not None and hasattr(spending(view.me), "spent"):
+        return SpendingAccount(disk, view.member.name, view.plan.accountant, secret, view.me)
     return Account()

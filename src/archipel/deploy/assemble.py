@@ -1,5 +1,6 @@
 """From what the nodes wrote down to the same result that a simulation gives."""
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from archipel.deploy.roster import Roster
-from archipel.deploy.trace import entries, read_status
+from archipel.deploy.trace import ROWS, STATUS, entries
 from archipel.deploy.wire import HEADER
 from archipel.errors import BadInput
 from archipel.node import named_leaves
@@ -27,6 +28,20 @@ class Counts:
 
     def advance(self, first: int, last: int) -> None:
         raise NotImplementedError("a deployment plays itself")
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """What a node wrote down at the measured rounds."""
+    path = folder / ROWS
+    return entries(path.read_bytes())[0] if path.exists() else []
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """How a node is doing; nothing where it has not said so yet."""
+    try:
+        return json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def rows_at(traces: dict[str, list[dict[str, Any]]], mark: int) -> dict[str, dict[str, Any]]:
@@ -76,7 +91,7 @@ def assemble(
     federation: Any, instance: Any, roster: Roster, folder: Path, seconds: float, interrupted: bool
 ) -> "Deployed":
     """Measure the nodes' rows as a simulation measures its tables."""
-    traces = {member.name: entries(folder / member.name / "rows")[0] for member in roster.members}
+    traces = {member.name: read_rows(folder / member.name) for member in roster.members}
     missing = [name for name, trace in traces.items() if not trace]
     if missing and interrupted:
         raise KeyboardInterrupt  # so soon that there is nothing to measure

@@ -3,23 +3,21 @@
 NumPy is all it needs, beside the network: no compiler, no SciPy, no Matplotlib is loaded on a device.
 """
 
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from archipel.deploy import keys, wire
 from archipel.deploy.accounts import account_of
-from archipel.deploy.memoir import restore, state_of
-from archipel.deploy.pace import pace_of
-from archipel.deploy.part import Part, part_of
+from archipel.deploy.checkpoint import restore, state_of
+from archipel.deploy.pace import FOREVER, pace_of
 from archipel.deploy.player import Player
 from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import ANEW, Halted, Store
 from archipel.deploy.trace import Trace, write_status
-from archipel.deploy.transport import Link
+from archipel.deploy.view import View, view_of
+from archipel.deploy.world import World
 from archipel.errors import BadInput
 from archipel.node import named_leaves
 from archipel.turns import Tell
@@ -27,27 +25,32 @@ from archipel.turns import Tell
 IDLE = 0.5  # seconds between two looks around, where nothing happens
 STATUS = 0.5  # seconds between two status files
 MANY, GATHER = 32, 0.001  # with so many neighbours, wait so many seconds for more letters and sort them together
+ACKNOWLEDGE = 2.0  # seconds that an acknowledgement waits for something to ride on
 STEPS = 256  # steps done at once before the network is looked at again
 
 
 class Node:
-    """One member of a federation. Without a folder it keeps nothing: for tests and benchmarks."""
+    """One member of a federation. In a world without a disk it keeps nothing.
 
-    def __init__(self, part: Part, link: Link, deploy: Any, folder: Path | None = None, source: Any = None):
-        self.part, self.link, self.deploy, self.folder = part, link, deploy, folder
-        self.store = Store(folder, deploy.durable) if folder else None
-        self.trace = Trace(folder) if folder else None
-        self.pace = pace_of(deploy, part.member.name, part.roster.leaders())
-        neighbours = part.roster.neighbours(part.member.name)
-        self.office = PostOffice(link, neighbours, part.vocabulary, part.digest)
-        self.account = account_of(part, folder, not self.pace.replay)
+    It never waits by itself: `beat` does what can be done now and says how long there will be nothing to do without
+    news. `run` beats until all is over.
+    """
+
+    def __init__(self, view: View, world: World, deploy: Any, source: Any = None, linger: float = 1.0):
+        self.view, self.world, self.deploy, self.linger = view, world, deploy, linger
+        self.store = Store(world.disk, deploy.durable) if world.disk else None
+        self.trace = Trace(world.disk) if world.disk else None
+        self.pace = pace_of(deploy, view.member.name, view.roster.leaders(), world)
+        self.office = PostOffice(world, view.roster.neighbours(view.member.name), view.vocabulary, view.digest)
+        self.account = account_of(view, world.disk, not self.pace.replay)
         if self.account.private and not self.pace.replay:
-            from archipel.privacy.noise import use_secure_noise
-
-            use_secure_noise()
-        self.player = Player(part, self.office, self.pace, source, self.account)
-        self.begun, self.anxious = time.monotonic(), True
-        self.reported = 0.0
+            world.secure_noise()
+        self.player = Player(view, world, self.office, self.pace, source, self.account)
+        self.begun, self.anxious = world.now(), True
+        self.left: float | None = None  # when it had played its last round
+        self.quiet = 0.0  # since when nothing is left unanswered
+        self.over = False
+        self.reported = -FOREVER
         self.checkpoints = 0
         self.resume()
 
@@ -55,35 +58,58 @@ class Node:
         """Go on from the last checkpoint, if there is one."""
         record = self.store.load() if self.store else None
         if record is not None:
-            if record["digest"] != self.part.digest.hex():
+            if record["digest"] != self.view.digest.hex():
                 right = f"the state of this federation, not of another one ({ANEW})"
-                raise BadInput("deploy.state", str(self.folder), right)
+                raise BadInput("deploy.state", str(self.world.disk.path) if self.world.disk else "", right)
             restore(self.player, record)
             self.office.flush()
         self.measure()
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
-    def run(self, stop: Callable[[], bool] = lambda: False, linger: float = 1.0) -> None:
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Play until all rounds are over and all letters are answered, or until told to stop."""
-        while not stop() and not self.player.finished:
-            self.turn()
-            self.check_patience()
+        many = len(self.office.neighbours) >= MANY
+        while not stop() and not self.over:
+            wait = self.beat()
+            if self.over or not self.world.link.wait(min(wait, IDLE)) or not many:
+                continue
+            self.world.sleep(GATHER)
+        self.report(now=True)
+
+    def beat(self) -> float:
+        """Take in what came, do what can be done, save it, send it; returns the seconds to wait for news."""
+        came = self.office.pump()
+        if came:
+            self.player.notice()
+        if self.left is not None:
+            return self.stay(came)
+        if self.go_on():
+            return 0.0
         if self.player.finished:
             self.say_goodbye()
-            self.wait_for_answers(stop, linger)
-        self.report(done=self.player.finished)
-
-    def turn(self, longest: float = IDLE) -> None:
-        """Do what can be done, save it, send it; then wait for something to come in."""
-        busy = self.go_on()
-        wait = 0.0 if busy else min(longest, max(0.0, self.player.wakes() - time.monotonic()))
-        if self.office.pump(wait):
-            if len(self.office.neighbours) >= MANY and longest:
-                time.sleep(GATHER)
-                self.office.pump(0.0)
-            self.player.notice()
+            self.left = self.quiet = self.world.now()
+            self.report(now=True)
+            return self.stay(came)
+        owed = self.acknowledge()
+        self.check_patience()
         self.report()
+        worried = self.begun + self.deploy.patience if self.anxious else FOREVER
+        return max(0.0, min(self.player.wakes(), self.office.alarm, owed, worried) - self.world.now())
+
+    def acknowledge(self) -> float:
+        """Save and acknowledge what was taken, where nothing else does so for a while; returns when that will be.
+
+        An acknowledgement rides on what is sent anyway. In rounds that take long there is nothing, and its sender would
+        say it again and again, and learn that answers take as long as rounds do.
+        """
+        if not self.office.took:
+            return FOREVER
+        now = self.world.now()
+        if now >= self.office.took_at + ACKNOWLEDGE:
+            self.save()
+            return FOREVER
+        return self.office.took_at + ACKNOWLEDGE
 
     def go_on(self) -> bool:
         """All steps that are possible now, then a checkpoint; whether there may be more."""
@@ -100,32 +126,32 @@ class Node:
     def save(self) -> None:
         """First the checkpoint, then the letters."""
         if self.store is not None:
-            self.store.save({"digest": self.part.digest.hex(), **state_of(self.player)})
+            self.store.save({"digest": self.view.digest.hex(), **state_of(self.player)})
             self.checkpoints += 1
         self.office.commit()
+
+    def stay(self, came: bool) -> float:
+        """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""
+        assert self.left is not None
+        if came or self.office.posted:  # so that what came in is acknowledged, and who was met late gets its letters
+            self.save()
+        now = self.world.now()
+        if any(other.letters for other in self.office.neighbours.values()):
+            self.quiet = now
+        end = min(self.quiet + self.linger, self.left + max(self.deploy.patience, self.linger))
+        self.over = now >= end
+        self.report(now=self.over)
+        return 0.0 if self.over else min(end, self.office.alarm) - now
 
     def say_goodbye(self) -> None:
         """A server tells who still asks that it is over."""
         if self.pace.replay:
             return
-        for i, turn in enumerate(self.part.plan.turns):
-            if isinstance(turn, Tell) and turn.sender == self.part.member.role:
-                for other in self.part.says(i, 0):
-                    self.office.post(other.name, wire.OVER, i, self.part.rounds)
+        for i, turn in enumerate(self.view.plan.turns):
+            if isinstance(turn, Tell) and turn.sender == self.view.member.role:
+                for other in self.view.says(i, 0):
+                    self.office.post(other.name, wire.OVER, i, self.view.rounds)
         self.save()
-
-    def wait_for_answers(self, stop: Callable[[], bool], linger: float) -> None:
-        """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""
-        quiet, end = time.monotonic(), time.monotonic() + max(self.deploy.patience, linger)
-        while not stop() and time.monotonic() < min(quiet + linger, end):
-            if self.office.posted:  # for a neighbour that was met after the last round
-                self.save()
-            if self.office.pump(min(IDLE, linger)):
-                self.player.notice()
-                self.save()  # so that what came in is acknowledged
-            if any(other.letters for other in self.office.neighbours.values()):
-                quiet = time.monotonic()
-            self.report(done=True)
 
     def check_patience(self) -> None:
         """A node that reaches nobody says so, rather than wait for ever; in a replay, one that lacks anybody.
@@ -136,12 +162,12 @@ class Node:
         if self.account.private or len(neighbours) == 1:  # one of many may lie
             ahead = [other.name for other in neighbours if other.ahead]
             if ahead:
-                raise Halted(f"{self.part.member.name}: {self.why(ahead, '')}")
-        if not self.anxious or time.monotonic() < self.begun + self.deploy.patience:
+                raise Halted(f"{self.view.member.name}: {self.why(ahead, '')}")
+        if not self.anxious or self.world.now() < self.begun + self.deploy.patience:
             return
         silent = [name for name, other in self.office.neighbours.items() if not other.heard]
         if silent and (self.pace.replay or len(silent) == len(self.office.neighbours)):
-            raise Halted(f"{self.part.member.name}: {self.why(silent, f'for {self.deploy.patience:g} seconds')}")
+            raise Halted(f"{self.view.member.name}: {self.why(silent, f'for {self.deploy.patience:g} seconds')}")
         self.anxious = False
         if silent:
             LOG.warning("%s Going on without.", self.why(silent, "so far"))
@@ -152,7 +178,7 @@ class Node:
         if ahead:
             return (
                 f"this state is older than what has left it: {', '.join(ahead[:3])} has got more than it knows of. "
-                f"Restore the last one ({self.folder}), or, {ANEW}."
+                f"Restore the last one ({self.world.disk.path if self.world.disk else ''}), or, {ANEW}."
             )
         differ = [name for name in silent if self.office.neighbours[name].differs]
         if differ:
@@ -170,64 +196,68 @@ class Node:
     def measure(self) -> None:
         """Write the row down at the measured rounds; after a jump, for the last of them."""
         n, player = self.player.round, self.player
-        mark = n if n >= self.part.rounds else n - n % self.part.every
+        mark = n if n >= self.view.rounds else n - n % self.view.every
         if self.trace is None or mark <= self.trace.last:
             return
         row = {f"me.{name}": array for name, array in named_leaves(player.me)}
         counts = {"messages": list(player.messages), "updates": int(player.updates)}
         self.trace.write({"round": mark, **counts, **row})
 
-    def report(self, done: bool = False) -> None:
+    def report(self, now: bool = False) -> None:
         """How it is doing, every now and then."""
-        now = time.monotonic()
-        if self.folder is None or (now < self.reported + STATUS and not done):
+        moment = self.world.now()
+        if self.world.disk is None or (moment < self.reported + STATUS and not now):
             return
-        self.reported = now
-        write_status(self.folder, self.status() | {"done": done})
+        self.reported = moment
+        write_status(self.world.disk, self.status() | {"done": self.player.finished})
 
     def status(self) -> dict[str, Any]:
         """The numbers of the live table."""
         traffic = self.office.traffic
         return {
-            "name": self.part.member.name,
-            "pid": os.getpid(),
-            "time": time.time(),
+            "name": self.view.member.name,
+            **self.world.about(),
             "round": self.player.round,
             "present": self.player.present,
             "heard": sum(other.heard for other in self.office.neighbours.values()),
             "bytes": traffic["bytes out"] + traffic["bytes in"],
             "traffic": dict(traffic),
-            "faults": dict(self.office.faults + self.player.desk.faults),
+            "faults": dict(self.office.faults + self.player.mailbox.faults),
             "too late": self.player.too_late,
             "paid": self.account.total(self.player.me),
         }
 
     def close(self) -> None:
-        self.link.close()
+        self.world.link.close()
         self.account.close()
         if self.store:
             self.store.close()
         if self.trace:
             self.trace.close()
+        if self.world.disk:
+            self.world.disk.close()
 
 
-def open_node(federation: Any, name: str, base: Path, folder: Path | None, addresses: dict[str, str]) -> Node:
-    """A node of a federation on a real network. `base` is the folder of the description."""
-    from archipel.deploy.zenoh_link import ZenohLink, access, bare_config, tls
+def open_node(
+    federation: Any, name: str, base: Path, folder: Path | None, addresses: dict[str, str], linger: float = 1.0
+) -> Node:
+    """A node of a federation in the real world. `base` is the folder of the description."""
+    from archipel.deploy.real import real_world
+    from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy
-    part = part_of(federation, name)
+    view = view_of(federation, name)
     certificates = base / deploy.keys
     keys.check(certificates, name)
-    neighbours = part.roster.neighbours(name)
+    neighbours = view.roster.neighbours(name)
     listen = [f"tls/{addresses[name]}"] if name in addresses else []
-    calls = [f"tls/{addresses[other]}" for other in part.roster.calls(name, addresses)]
-    settings = bare_config(listen, calls, part.vocabulary.largest)
+    calls = [f"tls/{addresses[other]}" for other in view.roster.calls(name, addresses)]
+    settings = bare_config(listen, calls, view.vocabulary.largest)
     settings |= tls(certificates, name) | access(name, neighbours)
-    source = source_of(part, deploy.data, base)
-    link = ZenohLink(name, neighbours, settings)
+    source = source_of(view, deploy.data, base)
+    world = real_world(name, neighbours, settings, folder or base / deploy.state / name)
     try:
-        return Node(part, link, deploy, folder or base / deploy.state / name, source)
+        return Node(view, world, deploy, source, linger)
     except BaseException:
-        link.close()
+        world.link.close()
         raise

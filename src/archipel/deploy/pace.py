@@ -5,22 +5,16 @@ of those it hears (REPORTS). A pace says when it has waited long enough.
 """
 
 import math
-import time
 from collections.abc import Collection
 from typing import Any
 
 from archipel.deploy.post import LOG
+from archipel.deploy.world import World
 from archipel.errors import BadInput
 
 TOLD, HERE, REPORTS = "told", "here", "reports"
 FOREVER = float("inf")
 JUMP = 2.0  # seconds by which the system's clock moves at once when somebody sets it
-
-
-def steady() -> float:
-    """Seconds that nobody can set; those that the machine slept count too, where the system has such a clock."""
-    asleep_too = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if asleep_too is None else time.clock_gettime(asleep_too)
 
 
 class Replay:
@@ -39,7 +33,7 @@ class Replay:
         return not missing
 
     def wakes(self, n: int, since: float) -> float:
-        """When it may go on although nothing has come in, by the monotonic clock."""
+        """When it may go on although nothing has come in, by the world's clock that nobody can set."""
         return FOREVER
 
     def heard(self, numbers: Collection[int]) -> None:
@@ -63,8 +57,8 @@ class Quorum(Replay):
 
     replay = False
 
-    def __init__(self, quorum: float, deadline: float):
-        self.quorum, self.deadline = quorum, deadline
+    def __init__(self, quorum: float, deadline: float, world: World):
+        self.quorum, self.deadline, self.world = quorum, deadline, world
         self.away: set[int] = set()
 
     def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
@@ -76,12 +70,13 @@ class Quorum(Replay):
         here = total - len(missing)
         if here and here >= math.ceil(self.quorum * alive - 1e-9):
             return True
-        if time.monotonic() - since >= self.deadline:
+        if self.world.now() - since >= self.deadline:
             self.away.update(missing)
         return bool(here) and self.away.issuperset(missing)
 
     def wakes(self, n: int, since: float) -> float:
-        return since + self.deadline
+        due = since + self.deadline
+        return due if due > self.world.now() else FOREVER  # what it still waits for comes over the network
 
     def heard(self, numbers: Collection[int]) -> None:
         self.away.difference_update(numbers)
@@ -98,9 +93,9 @@ class Clock(Replay):
     reports = False
     asks_ahead = True
 
-    def __init__(self, period: float, start: float, leads: bool):
-        self.period = period
-        self.ahead = time.time() - steady()
+    def __init__(self, period: float, start: float, leads: bool, world: World):
+        self.period, self.world = period, world
+        self.ahead = world.clock() - world.now()
         self.moved = 0.0  # by how much the system's clock was set since
         self.fixed = bool(start)
         self.start = start or (self.now() if leads else 0.0)
@@ -108,7 +103,7 @@ class Clock(Replay):
 
     def now(self) -> float:
         """Seconds since 1970, by the system's clock as it was when this node started."""
-        return steady() + self.ahead
+        return self.world.now() + self.ahead
 
     def begin(self, n: int) -> int | None:
         if not self.start:
@@ -128,7 +123,7 @@ class Clock(Replay):
 
     def notice_jump(self) -> None:
         """Say it when the system's clock was set."""
-        moved = time.time() - self.now()
+        moved = self.world.clock() - self.now()
         if abs(moved - self.moved) > JUMP:
             self.moved = moved
             LOG.warning("the system's clock was moved by %+.0f seconds: rounds go on as before, until a restart", moved)
@@ -137,7 +132,7 @@ class Clock(Replay):
         self.notice_jump()
         left = self.left(n)
         steps = [left, left - 0.75 * self.period, left - self.period]
-        return time.monotonic() + min([step for step in steps if step > 0], default=0.0)
+        return self.world.now() + min([step for step in steps if step > 0], default=0.0)
 
     def answered(self, n: int) -> None:
         if not self.given:
@@ -151,13 +146,13 @@ class Clock(Replay):
             self.start = state["start"]
 
 
-def pace_of(deploy: Any, name: str, leaders: list[str]) -> Replay:
+def pace_of(deploy: Any, name: str, leaders: list[str], world: World) -> Replay:
     """The pace that a description asks for, at a node; `leaders` are the servers, or all peers."""
     if deploy.pace == "replay":
         return Replay()
     if deploy.pace == "quorum":
-        return Quorum(deploy.quorum, deploy.deadline)
+        return Quorum(deploy.quorum, deploy.deadline, world)
     if not deploy.start and len(leaders) > 1:
         right = "the moment of the first round, in seconds since 1970: without one server, all clocks must agree on it"
         raise BadInput("deploy.start", deploy.start, right)
-    return Clock(deploy.period, deploy.start, name in leaders)
+    return Clock(deploy.period, deploy.start, name in leaders, world)

@@ -2,10 +2,9 @@
 
 A round is a list of steps for a role: look at the data; ask and take (a Tell, at its receiver); offer (at its sender);
 announce, say and merge (a Turn). A step runs as soon as it has what it needs. Between two steps a node can be killed:
-`memoir` knows all that it is.
+`checkpoint` knows all that it is.
 """
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +12,14 @@ import numpy as np
 from archipel.deploy import pace as waiting
 from archipel.deploy import wire
 from archipel.deploy.accounts import Account
-from archipel.deploy.desk import Desk, Said
+from archipel.deploy.mailbox import Mailbox, Said
 from archipel.deploy.pace import Replay
-from archipel.deploy.part import Neighbour, Part
 from archipel.deploy.post import LOG, PostOffice
+from archipel.deploy.view import Neighbour, View
+from archipel.deploy.world import World
 from archipel.environment import available, delay, works
 from archipel.node import SAID, Edge, Moment, clear, emptied
 from archipel.turns import Tell, Turn
-
-POLL = 0.1  # seconds between two looks at data that comes from the outside
 
 
 class Step(NamedTuple):
@@ -43,7 +41,7 @@ class Delayed(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The neighbours of a turn by their numbers at the desk."""
+    """The neighbours of a turn by their numbers in the mailbox."""
 
     heard: dict[int, Neighbour]  # in some round
     hearers: list[dict[int, Neighbour]]  # of each phase
@@ -55,13 +53,14 @@ class Tables(NamedTuple):
 class Player:
     """One node, playing."""
 
-    def __init__(self, part: Part, office: PostOffice, pace: Replay, source: Any, account: Account):
-        self.part, self.office, self.pace, self.source, self.account = part, office, pace, source, account
-        self.desk = Desk(part, office, pace.replay)
-        self.me, self.plan = part.me, part.plan
+    def __init__(self, view: View, world: World, office: PostOffice, pace: Replay, source: Any, account: Account):
+        self.view, self.world, self.office, self.pace = view, world, office, pace
+        self.source, self.account = source, account
+        self.mailbox = Mailbox(view, office, pace.replay)
+        self.me, self.plan = view.me, view.plan
         self.round, self.at = 0, 0
         self.data: Any = None
-        self.present = not part.has_data
+        self.present = not view.has_data
         self.offered = -1, -1  # round and turn for which questions are answered now
         self.asked_ahead = -1  # the round for which the question has left already
         self.delayed: list[Delayed] = []
@@ -70,29 +69,27 @@ class Player:
         self.messages = [0] * len(self.plan.turns)
         self.updates = 0
         self.too_late = 0
-        self.since = time.monotonic()
-        self.words = [
-            emptied(turn.word) for turn in self.plan.turns
-        ]  # to be written on; what is said goes out as bytes
+        self.since = self.world.now()
+        self.words = [emptied(turn.word) for turn in self.plan.turns]  # to write on; what is said goes out as bytes
         self.inboxes = [emptied(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
         self.tables = [self.tables_of(i) for i in range(len(self.plan.turns))]
         self.steps = self.steps_of_role()
 
     def tables_of(self, i: int) -> Tables:
         """Who is who in a turn, looked up once."""
-        desk, part = self.desk.number, self.part
+        number, view = self.mailbox.number, self.view
         return Tables(
-            {desk[other.name]: other for other in part.ever_hears(i)},
-            [{desk[other.name]: other for other in phase} for phase in part.outgoing[i]],
-            [np.array([desk[other.name] for other in phase], np.int64) for phase in part.incoming[i]],
-            np.array([desk[other.name] for other in part.ever_hears(i)], np.int64),
-            [{other.number: other.weight for other in phase} for phase in part.incoming[i]],
+            {number[other.name]: other for other in view.ever_hears(i)},
+            [{number[other.name]: other for other in phase} for phase in view.outgoing[i]],
+            [np.array([number[other.name] for other in phase], np.int64) for phase in view.incoming[i]],
+            np.array([number[other.name] for other in view.ever_hears(i)], np.int64),
+            [{other.number: other.weight for other in phase} for phase in view.incoming[i]],
         )
 
     def steps_of_role(self) -> list[Step]:
         """What this role does in a round, in the order of the turns."""
-        role = self.part.member.role
-        steps = [Step(self.can_look, self.look, -1)] if self.part.has_data else []
+        role = self.view.member.role
+        steps = [Step(self.can_look, self.look, -1)] if self.view.has_data else []
         for i, turn in enumerate(self.plan.turns):
             if isinstance(turn, Tell):
                 if role == turn.receiver:
@@ -112,7 +109,7 @@ class Player:
 
     @property
     def finished(self) -> bool:
-        return self.round >= self.part.rounds
+        return self.round >= self.view.rounds
 
     def ready(self) -> bool:
         step = self.steps[self.at]
@@ -123,38 +120,38 @@ class Player:
         step = self.steps[self.at]
         step.run(step.turn)
         self.at += 1
-        self.since = time.monotonic()
+        self.since = self.world.now()
         if self.at == len(self.steps):
             self.at = 0
             self.round += 1
 
     def notice(self) -> None:
         """Sort what came in, and answer who asks."""
-        self.pace.heard(self.desk.sort_all())
+        self.pace.heard(self.mailbox.sort_all())
         self.serve()
 
     def wakes(self) -> float:
-        """When something may happen although nothing comes in, by the monotonic clock."""
+        """When something may happen although nothing comes in, by the world's clock."""
         soon = self.pace.wakes(self.round, self.since)
-        if self.source is not None and not self.source.by_round:
-            soon = min(soon, time.monotonic() + POLL)
+        if self.source is not None:
+            soon = min(soon, self.source.wakes(self.world.now()))
         return soon
 
     def always(self, turn: int) -> bool:
         return True
 
     def moment(self, **further: Any) -> Moment:
-        return self.part.moment(self.round, self.present, **further)
+        return self.view.moment(self.round, self.present, **further)
 
     def jump(self, n: int) -> None:
         """The others are in a later round: go on there."""
         if n > self.round:
-            self.round = min(n, self.part.rounds)
+            self.round = min(n, self.view.rounds)
 
     # --- data ---------------------------------------------------------------------------------------------------------
 
     def can_look(self, _: int) -> bool:
-        if self.desk.over:  # whatever the data does
+        if self.mailbox.over:  # whatever the data does
             return True
         begins = self.pace.begin(self.round)
         if begins is None:
@@ -164,25 +161,25 @@ class Player:
     def look(self, _: int) -> None:
         """The round begins: is there something to learn from, and can the node talk."""
         self.jump(max(self.pace.begin(self.round) or 0, self.rounds_of_others()))
-        if self.desk.over:
-            self.round = self.part.rounds
+        if self.mailbox.over:
+            self.round = self.view.rounds
         if self.finished:
             self.at = len(self.steps) - 1
             self.round -= 1
             return
-        moment, self.present = self.part.moment(self.round, False), False
+        moment, self.present = self.view.moment(self.round, False), False
         self.data = None
-        if self.pace.replay and not works(self.part.conditions, moment):
+        if self.pace.replay and not works(self.view.conditions, moment):
             return
         fresh, data = self.source.look(moment)
         self.data = data if fresh else None
-        self.present = bool(fresh) and (not self.pace.replay or bool(available(self.part.conditions, moment)))
+        self.present = bool(fresh) and (not self.pace.replay or bool(available(self.view.conditions, moment)))
 
     def rounds_of_others(self) -> int:
         """The round that all peers that are there have reached at least; this node may have been away for long."""
-        if self.pace.replay or not self.pace.reports or self.part.member.role != "peer":
+        if self.pace.replay or not self.pace.reports or self.view.member.role != "peer":
             return 0
-        known = np.maximum(self.desk.reported.max(1, initial=-1), self.desk.there.max(1, initial=-1) // 2)
+        known = np.maximum(self.mailbox.reported.max(1, initial=-1), self.mailbox.there.max(1, initial=-1) // 2)
         there = [int(n) for i, n in enumerate(known) if i not in getattr(self.pace, "away", ()) and n >= 0]
         return min(there, default=0)
 
@@ -192,44 +189,44 @@ class Player:
         """A receiver that is there asks its sender."""
         if not self.present or self.asked_ahead >= self.round:
             return
-        teller = self.part.hears(i, self.round)[0].name
-        if i == self.desk.first_tell:
+        teller = self.view.hears(i, self.round)[0].name
+        if i == self.mailbox.first_tell:
             self.office.ask(teller, i, self.round)
         else:
             self.office.post(teller, wire.ASK, i, self.round)
 
     def can_take(self, i: int) -> bool:
-        if not self.present or self.desk.over:
+        if not self.present or self.mailbox.over:
             return True
-        told = self.desk.told.get(i)
+        told = self.mailbox.told.get(i)
         missing = [0] if told is None or told.round < self.round else []
         return self.pace.enough(waiting.TOLD, self.round, missing, 1, self.since)
 
     def take(self, i: int) -> None:
-        """Take what was told; who is told nothing does not take part."""
-        told = self.desk.told.get(i)
+        """Take what was told; who is told nothing does not take view."""
+        told = self.mailbox.told.get(i)
         if told is not None and told.round <= self.round:
-            del self.desk.told[i]
+            del self.mailbox.told[i]
         if not self.present:
             return
         if told is None or told.round < self.round:  # the server is away, or it is all over
-            self.present = not self.part.has_data
-            if self.desk.over:
-                self.round = self.part.rounds
+            self.present = not self.view.has_data
+            if self.mailbox.over:
+                self.round = self.view.rounds
             return
-        self.desk.told.pop(i, None)
+        self.mailbox.told.pop(i, None)
         self.jump(told.round)
         self.pace.answered(told.round)
-        if self.part.has_data:
+        if self.view.has_data:
             self.present = told.kind == wire.TOLD
         if told.kind == wire.TOLD:
             self.messages[i] += 1
             turn = self.plan.turns[i]
-            moment = self.part.moment(self.round, True, peer=self.part.hears(i, self.round)[0].number)
+            moment = self.view.moment(self.round, True, peer=self.view.hears(i, self.round)[0].number)
             turn.take(self.me, self.word_of(i, told.body), self.plan.settings, moment)
 
     def word_of(self, i: int, body: bytes) -> Any:
-        return self.part.vocabulary.word(i, body)
+        return self.view.vocabulary.word(i, body)
 
     def offer(self, i: int) -> None:
         """From now on the questions of this round are answered."""
@@ -239,21 +236,21 @@ class Player:
     def serve(self) -> None:
         """Answer who asks. Telling does not change the teller, so it can be done at any time of the round."""
         n, i = self.offered
-        if n < 0 or not self.desk.asks:
+        if n < 0 or not self.mailbox.asks:
             return
         turn: Any = self.plan.turns[i]
         phases = self.tables[i].hearers
         numbers, word = phases[n % len(phases)], self.words[i]
-        for who, (asked, when) in list(self.desk.asks.items()):
+        for who, (asked, when) in list(self.mailbox.asks.items()):
             if asked != i or when > n:
                 continue
-            del self.desk.asks[who]
+            del self.mailbox.asks[who]
             other = numbers[who]
             clear(word)
-            key = self.part.key(turn.receiver, other.number, n)
-            moment = Moment(self.part.member.number, n, key, other.number, len(numbers), True, 1.0)
+            key = self.view.key(turn.receiver, other.number, n)
+            moment = Moment(self.view.member.number, n, key, other.number, len(numbers), True, 1.0)
             if turn.tell(self.me, word, self.plan.settings, moment):
-                self.office.post(other.name, wire.TOLD, i, n, self.part.vocabulary.write(i, word))
+                self.office.post(other.name, wire.TOLD, i, n, self.view.vocabulary.write(i, word))
             else:
                 self.office.post(other.name, wire.NOTHING, i, n)
 
@@ -263,7 +260,7 @@ class Player:
         """Tell those that one hears whether one is there: only then do they give their share away."""
         kind = wire.HERE if self.present else wire.AWAY
         if self.pace.reports or self.present:
-            for other in self.part.hears(i, self.round):
+            for other in self.view.hears(i, self.round):
                 self.office.post(other.name, kind, i, self.round)
         self.was_there[i] = self.was_there[i][-self.plan.late :] + [self.round] * self.present if self.plan.late else []
 
@@ -271,14 +268,14 @@ class Player:
         turn = self.plan.turns[i]
         if turn.sender != turn.receiver:
             return True
-        says = self.part.says(i, self.round)
-        missing = [w for w in self.numbers(says) if self.desk.there[w, i] < 2 * self.round]
+        says = self.view.says(i, self.round)
+        missing = [w for w in self.numbers(says) if self.mailbox.there[w, i] < 2 * self.round]
         return self.pace.enough(waiting.HERE, self.round, missing, len(says), self.since)
 
     def say(self, i: int) -> None:
         """Act; what is said goes to all that are there. In a replay it may be late, or get lost."""
         turn: Any = self.plan.turns[i]
-        says = self.part.says(i, self.round)
+        says = self.view.says(i, self.round)
         there = says if turn.sender != turn.receiver else [o for o in says if self.is_there(o, i)]
         self.kept[i] = 1.0
         self.send_due(i)
@@ -292,7 +289,7 @@ class Player:
                 names = [other.name for other in there]
                 self.delayed.append(Delayed(self.round + late, i, self.round, body, names))
         prompt = {other.name for other in there} if body is not None and late == 0 else set()
-        for other in self.part.ever_says(i) if self.pace.replay else says:
+        for other in self.view.ever_says(i) if self.pace.replay else says:
             if other.name in prompt:
                 self.office.post(other.name, wire.WORD, i, self.round, body or b"")
                 if self.pace.asks_ahead and isinstance(self.plan.turns[0], Tell):
@@ -303,19 +300,19 @@ class Player:
 
     def act(self, i: int, turn: Any, degree: int) -> tuple[bytes | None, int]:
         """Let the node act; what it said, and how late that will be. Its ledger is charged before this returns."""
-        has_data = self.part.has_data
+        has_data = self.view.has_data
         if has_data and self.data is None:
             return None, 0
         moment, word = self.moment(degree=degree), self.words[i]
         clear(word)
-        seen = self.data if has_data else self.part.nothing
+        seen = self.data if has_data else self.view.nothing
         came = turn.act(self.me, seen, word, self.plan.settings, moment)
         self.account.paid(self.round, self.me)
         self.updates += has_data and bool(came)
         if came != SAID or not self.present:
             return None, 0
-        late = int(delay(self.part.conditions, moment)) if has_data and self.pace.replay else 0
-        return self.part.vocabulary.write(i, word), late
+        late = int(delay(self.view.conditions, moment)) if has_data and self.pace.replay else 0
+        return self.view.vocabulary.write(i, word), late
 
     def send_due(self, i: int) -> None:
         """What the conditions held back until this round."""
@@ -326,31 +323,31 @@ class Player:
                     self.office.post(name, wire.WORD, i, word.said, word.body)
 
     def is_there(self, other: Neighbour, i: int) -> bool:
-        return self.desk.there[self.desk.number[other.name], i] == 2 * self.round + 1
+        return self.mailbox.there[self.mailbox.number[other.name], i] == 2 * self.round + 1
 
     def numbers(self, others: list[Neighbour]) -> list[int]:
-        return [self.desk.number[other.name] for other in others]
+        return [self.mailbox.number[other.name] for other in others]
 
     def can_merge(self, i: int) -> bool:
         if not self.pace.replay and not self.present:
             return True
         tables = self.tables[i]
         hears = tables.ever if self.pace.replay else tables.hears[self.round % len(tables.hears)]
-        missing = hears[self.desk.reported[hears, i] < self.round].tolist()
+        missing = hears[self.mailbox.reported[hears, i] < self.round].tolist()
         return self.pace.enough(waiting.REPORTS, self.round, missing, len(hears), self.since)
 
     def merge(self, i: int) -> None:
         """Hear all that arrived for this round, in the order of a simulation, and merge it."""
         turn: Any = self.plan.turns[i]
-        degree = len(self.part.hears(i, self.round))
+        degree = len(self.view.hears(i, self.round))
         known = self.tables[i].heard
-        said = [s for s in self.desk.collect(i, self.round) if s.who in known and self.counts(i, s)]
+        said = [s for s in self.mailbox.collect(i, self.round) if s.who in known and self.counts(i, s)]
         said.sort(key=lambda s: (s.said, known[s.who].number))
         if self.present:
             inbox = self.heard(i, turn, said, known)
             turn.merge(self.me, inbox, self.plan.settings, self.moment(degree=degree, kept=self.kept[i]))
         else:
-            self.desk.put_back(i, said, self.round + self.plan.late + 1)
+            self.mailbox.put_back(i, said, self.round + self.plan.late + 1)
         self.offered = -1, -1
 
     def counts(self, i: int, said: Said) -> bool:
@@ -380,6 +377,6 @@ class Player:
                 turn.hear(inbox, self.word_of(i, s.body), self.plan.settings, edge)
             except (IndexError, ValueError, ZeroDivisionError, OverflowError):
                 LOG.warning("a message from %s could not be heard", other.name)
-                self.desk.refuse(s.who, "cannot be heard")
+                self.mailbox.refuse(s.who, "cannot be heard")
                 return self.heard(i, turn, [kept for kept in said if kept is not s], known)
         return inbox

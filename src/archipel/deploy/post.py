@@ -11,9 +11,7 @@ one, and its neighbours start to count anew.
 """
 
 import logging
-import secrets
 import struct
-import time
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,16 +20,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.deploy import wire
-from archipel.deploy.transport import Link
 from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary, near, tag
+from archipel.deploy.world import World
 
 LOG = logging.getLogger("archipel.deploy")
 ROOM = 4 << 20  # bytes on their way to one neighbour
 WINDOW = 1024  # and frames
-SOONEST, LATEST = 0.3, 30.0  # seconds until something unanswered is sent again
+SOONEST, LONGEST = 0.3, 6.0  # seconds until something unanswered is sent again, as answers usually take
+LATEST = 30.0  # the same, after it was sent again and again in vain
 FIRST = 0.5  # the same, before any answer has come
 HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to LATEST / 6
 TICK = 0.05  # seconds between two looks at what is due
+FOREVER = float("inf")
 BURST = 16  # letters sent again at once
 RETURNS, MINUTE = 3, 60.0  # a neighbour whose earlier store is back so often in so many seconds runs twice
 LETTER = struct.Struct("<HQBBII")  # neighbour, sequence, kind, turn and flag, round, length of the body
@@ -90,18 +90,19 @@ class Neighbour:
 class PostOffice:
     """One node's letters, to and from all its neighbours."""
 
-    def __init__(self, link: Link, neighbours: Iterable[str], vocabulary: Vocabulary, digest: bytes):
-        self.link, self.vocabulary, self.digest = link, vocabulary, digest
-        self.mine = secrets.randbits(63) + 1
+    def __init__(self, world: World, neighbours: Iterable[str], vocabulary: Vocabulary, digest: bytes):
+        self.world, self.link, self.vocabulary, self.digest = world, world.link, vocabulary, digest
+        self.mine = world.chance()
         self.restored = False
         self.neighbours = {name: Neighbour(name, self.mine) for name in neighbours}
         self.window = max(4, min(WINDOW, ROOM // vocabulary.largest))
         self.faults: Counter[str] = Counter()
         self.traffic: Counter[str] = Counter()
         self.posted = False  # something waits for a checkpoint to leave
+        self.took, self.took_at = False, 0.0  # something was taken that no checkpoint holds, and since when
         self.fresh: set[str] = set()  # who was heard since somebody last looked
         self.owing = False  # a neighbour waits for an acknowledgement it missed
-        self.ticked, self.alarm = 0.0, 0.0
+        self.alarm = 0.0  # when something is due
 
     # --- for the node -------------------------------------------------------------------------------------------------
 
@@ -142,6 +143,8 @@ class PostOffice:
 
     def take(self, name: str) -> Frame:
         """Take the next letter from a neighbour: its effect must be in the next checkpoint."""
+        if not self.took:
+            self.took, self.took_at = True, self.world.now()
         return self.neighbours[name].waiting.popleft()
 
     def state(self) -> dict[str, Any]:
@@ -186,14 +189,14 @@ class PostOffice:
         """The checkpoint is on disk: what was posted may leave, what was taken is acknowledged."""
         for other in self.neighbours.values():
             other.safe_out, other.safe_in = other.next_out, other.taken
-        self.posted = False
+        self.posted = self.took = False
         self.flush()
 
     # --- the network --------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Send what may leave, and acknowledgements that nothing else carries."""
-        now = time.monotonic()
+        now = self.world.now()
         for other in self.neighbours.values():
             if other.theirs and (other.heard or not self.restored):
                 self.send_new(other, now)
@@ -234,17 +237,17 @@ class PostOffice:
         self.count_out(data)
         self.link.send(other.name, data)
         other.pause = min(2 * other.pause, LATEST / 6)
-        other.hello = time.monotonic() + other.pause
+        other.hello = self.world.now() + other.pause
 
-    def tick(self) -> float:
-        """Greet who was not heard yet, send again what was not answered; returns the seconds until there is more to do.
+    def tick(self) -> None:
+        """Greet who was not heard yet, send again what was not answered; `alarm` is when there is more to do.
 
         A repeated letter is the one in the outbox, byte for byte: noise is never drawn again.
         """
-        now = time.monotonic()
-        if now < self.ticked + TICK:
-            return max(self.ticked + TICK, self.alarm) - now
-        soon = now + 60.0
+        now = self.world.now()
+        if now < self.alarm:
+            return
+        soon = FOREVER
         for other in self.neighbours.values():
             if not other.heard:
                 if now >= other.hello:
@@ -258,17 +261,15 @@ class PostOffice:
                     other.wait, other.stamp = min(2 * other.wait, LATEST), (other.sent, 0.0)
                     other.resend = now + other.wait
                 soon = min(soon, other.resend)
-        self.ticked, self.alarm = now, max(soon, now + TICK)
-        return self.alarm - now
+        self.alarm = max(soon, now + TICK)
 
-    def pump(self, timeout: float) -> bool:
-        """Take in what the network has, waiting at most so long for the first; whether anything came."""
-        found = self.link.receive(max(0.0, min(timeout, self.tick())))
+    def pump(self) -> bool:
+        """Take in what the network has; whether anything came."""
+        self.tick()
         count = 0
-        while found is not None:
+        while count < WINDOW and (found := self.link.receive()) is not None:
             self.arrived(*found)
             count += 1
-            found = self.link.receive(0.0) if count < WINDOW else None
         if self.owing:
             self.owing = False
             self.flush()
@@ -286,7 +287,7 @@ class PostOffice:
             if frame.kind == wire.HELLO:
                 self.greeted(other, wire.greeting_of(frame))
             elif frame.tag != other.tags[1] or not other.theirs:
-                if time.monotonic() >= other.hello:
+                if self.world.now() >= other.hello:
                     self.greet(other)
                 raise Refused("from another life")
             else:
@@ -332,12 +333,14 @@ class PostOffice:
 
     def acknowledged(self, other: Neighbour, ack: int) -> None:
         """Letters before `ack` are safe with the neighbour."""
-        now = time.monotonic()
+        now = self.world.now()
         for _ in range(ack - other.acked):
             other.letters.popleft()
         seq, when = other.stamp
-        if when and seq < ack:  # answers may take a whole round: learn how long, rather than repeat too soon
-            other.usual = min(max(SOONEST, 2.5 * (now - when), 0.5 * other.usual), LATEST)
+        if not when:  # it was sent again, so nobody knows what was answered: do not go back to repeating too soon
+            other.usual = min(other.wait, LONGEST)
+        elif seq < ack:  # an answer may take a while: learn how long
+            other.usual = min(max(SOONEST, 2.5 * (now - when), 0.5 * other.usual), LONGEST)
             other.stamp = ack, 0.0
         other.acked, other.sent, other.wait = ack, max(other.sent, ack), other.usual
         other.resend = now + other.wait
@@ -361,7 +364,7 @@ class PostOffice:
             self.acknowledged(other, greeting.expects)
         self.hear_from(other)
         if is_new or not knows_us:
-            if not other.twice or time.monotonic() >= other.hello:
+            if not other.twice or self.world.now() >= other.hello:
                 self.greet(other)
         else:
             other.owes = self.owing = True
@@ -375,7 +378,7 @@ class PostOffice:
             self.traffic["neighbours that lost their disk"] += 1
             self.note_change(other, greeting.mine)
         counted = greeting.yours == other.mine and greeting.expects > 0
-        self.meet(other, secrets.randbits(63) + 1 if counted else other.mine, greeting.mine)
+        self.meet(other, self.world.chance() if counted else other.mine, greeting.mine)
         other.acked = other.sent = other.safe_out = 0
         other.next_in = other.safe_in = other.told = 0
         other.held.clear()
@@ -387,7 +390,7 @@ class PostOffice:
         """Two processes of one name, with a folder each, would greet for ever: say so, and greet slowly."""
         other.earlier.append(other.theirs)
         if theirs in other.earlier:
-            other.returns.append(time.monotonic())
+            other.returns.append(self.world.now())
         if not other.twice and len(other.returns) == RETURNS and other.returns[-1] - other.returns[0] < MINUTE:
             other.twice = True
             LOG.warning("%s seems to run twice, with two states: end one of them", other.name)

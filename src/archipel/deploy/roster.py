@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from archipel.deploy import wire
 from archipel.describe import PATHS, as_table, write_toml
 from archipel.errors import BadInput, did_you_mean
+from archipel.registry import described
 
 OWN = ("data", "test")  # paths of a problem's data
 BUDGET = ("epsilon", "delta", "rho", "noise")  # keys of [privacy]: how much a node may pay is its own affair
@@ -102,6 +103,13 @@ def labels(role: str, count: int, given: Iterable[str]) -> list[str]:
     return [role] if role == "server" and count == 1 else [f"{role}-{k}" for k in range(count)]
 
 
+def refuse_attack(federation: Any) -> None:
+    """Nobody lies on purpose in a deployment of ours."""
+    attack = federation.environment.attack
+    if attack.share > 0:
+        raise BadInput("environment.attack.share", attack.share, "0: only the simulator plays clients that lie")
+
+
 def digest_of(federation: Any, roster: Roster, vocabulary: wire.Vocabulary) -> bytes:
     """Eight bytes that two nodes share if they run the same federation."""
     plain = write_toml(shared(federation))
@@ -121,7 +129,7 @@ def shared(federation: Any) -> dict[str, Any]:
     sections = ("problem", "topology", "algorithm", *(["environment"] if deploy.pace == "replay" else []))
     for section in sections:
         part = getattr(federation, section)
-        table[section] = {"kind": type(part).__name__, **as_table(part)}
+        table[section] = described(part)
     for *above, key in PATHS:
         found = table
         for section in above:

@@ -7,21 +7,19 @@ arrays.
 """
 
 import json
-import os
 import struct
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from archipel.deploy.world import Disk
 from archipel.errors import BadInput
 
 MAGIC = b"archipel checkpoint 1\n"
 HEAD = struct.Struct("<QQ16s")  # number, length, checksum
 FILES = ("checkpoint.a", "checkpoint.b")
 ANEW = "to start anew, remove checkpoint.a, checkpoint.b and rows; keep ledger.journal, it is what has been spent"
-sync = getattr(os, "fdatasync", os.fsync)  # not on every system
 
 
 class Halted(RuntimeError):
@@ -77,54 +75,30 @@ def checksum(number: int, data: bytes) -> bytes:
 
 
 class Store:
-    """A node's folder. `durable` forces checkpoints to disk: without it they survive the process, not the machine."""
+    """A node's checkpoints. `durable` forces them to disk: without it they survive the process, not the machine."""
 
-    def __init__(self, folder: Path, durable: bool = True):
-        self.folder, self.durable = Path(folder), durable
+    def __init__(self, disk: Disk, durable: bool = True):
+        self.disk, self.durable = disk, durable
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.lock = self.take_lock()
-            self.files = [os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o600) for name in FILES]
+            self.files = [disk.open(name) for name in FILES]
+            if durable:
+                disk.sync()
         except OSError as problem:
-            raise BadInput("deploy.state", str(folder), f"a folder that can be written to ({problem})") from problem
+            raise BadInput("deploy.state", str(disk.path), f"a folder that can be written to ({problem})") from problem
         self.number = 0
-        self.sync_folder()
-
-    def take_lock(self) -> int:
-        """Two processes that both believe to be one node would undo each other's checkpoints."""
-        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            import fcntl
-        except ImportError:  # not on this system
-            return lock
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as taken:
-            os.close(lock)
-            raise BadInput("deploy.state", str(self.folder), "a folder that no other node is using") from taken
-        return lock
-
-    def sync_folder(self) -> None:
-        """So that a crash of the machine does not lose the names of new files."""
-        if self.durable and os.name == "posix":
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
 
     def load(self) -> dict[str, Any] | None:
         """The newest checkpoint that is whole; None where there is none yet."""
         found, blank = [], 0
         for file in self.files:
-            content = read_all(file)
+            content = file.read()
             blank += not content.strip(b"\0")
             whole = parse(content)
             if whole is not None:
                 found.append(whole)
         if not found:
             if not blank:
-                raise Torn(f"{self.folder}: both checkpoints are damaged. Restore them, or, {ANEW}.")
+                raise Torn(f"{self.disk.path}: both checkpoints are damaged. Restore them, or, {ANEW}.")
             return None
         self.number, data = max(found)
         return unpacked(data)
@@ -134,16 +108,16 @@ class Store:
         data, number = packed(record), self.number + 1
         file = self.files[number % 2]
         try:
-            write_all(file, MAGIC + HEAD.pack(number, len(data), checksum(number, data)) + data)
+            file.write(MAGIC + HEAD.pack(number, len(data), checksum(number, data)) + data, 0)
             if self.durable:
-                sync(file)
+                file.sync()
         except OSError as problem:
-            raise Halted(f"{self.folder}: a checkpoint failed ({problem.strerror}). Nothing was sent.") from problem
+            raise Halted(f"{self.disk.path}: a checkpoint failed ({problem.strerror}). Nothing was sent.") from problem
         self.number = number
 
     def close(self) -> None:
-        for file in (*self.files, self.lock):
-            os.close(file)
+        for file in self.files:
+            file.close()
 
 
 def parse(content: bytes) -> tuple[int, bytes] | None:
@@ -154,14 +128,3 @@ def parse(content: bytes) -> tuple[int, bytes] | None:
     number, length, check = HEAD.unpack_from(content, len(MAGIC))
     data = content[start : start + length]
     return (number, data) if len(data) == length and checksum(number, data) == check else None
-
-
-def read_all(file: int) -> bytes:
-    return os.pread(file, os.fstat(file).st_size, 0)
-
-
-def write_all(file: int, data: bytes) -> None:
-    """The file may stay longer than what is written: the length is inside."""
-    done = 0
-    while done < len(data):
-        done += os.pwrite(file, data[done:], done)

@@ -6,8 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from archipel.deploy.assemble import fill, rows_at
-from archipel.deploy.trace import entries
+from archipel.deploy.assemble import fill, read_rows, rows_at
 
 SHOWN = 12  # nodes in the table, beside the servers
 SCORED = 2.0  # seconds between two measurements
@@ -28,7 +27,7 @@ class Watch:
             return
         self.scored = time.monotonic()
         roster, folder = self.fleet.roster, Path(self.fleet.nodes)
-        traces = {member.name: entries(folder / member.name / "rows")[0] for member in roster.members}
+        traces = {member.name: read_rows(folder / member.name) for member in roster.members}
         if not all(traces.values()):
             return
         mark = min(trace[-1]["round"] for trace in traces.values())

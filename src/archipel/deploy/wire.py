@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Diverged
+from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
 HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER = range(10)
@@ -99,7 +100,7 @@ class Field(NamedTuple):
 class Word(NamedTuple):
     """The layout of a turn's word."""
 
-    make: Any  # the named tuple
+    like: Any  # an empty one: a named tuple of arrays, or of such tuples
     kind: int  # WORD or TOLD
     fields: tuple[Field, ...]
     size: int
@@ -108,15 +109,16 @@ class Word(NamedTuple):
 def layout(word: Any, kind: int, model: int) -> Word:
     """How a word lies in a frame. A field `start` is an offset into a model of so many parameters."""
     fields, begin = [], 0
-    for name, array in zip(word._fields, word):
+    for path, array in named_leaves(word):
+        name = path.rpartition(".")[2]
         if array.dtype.kind not in "fiub":
-            raise BadInput(f"{type(word).__name__}.{name}", array.dtype, "numbers, which alone can cross the network")
+            raise BadInput(f"{type(word).__name__}.{path}", array.dtype, "numbers, which alone can cross the network")
         end = begin + array.nbytes
         offset = model if name == "start" and array.dtype.kind in "iu" else 0
         little = array.dtype.newbyteorder("<")
         fields.append(Field(little, array.shape, array.size, begin, end, offset))
         begin = end
-    return Word(type(word), kind, tuple(fields), begin)
+    return Word(word, kind, tuple(fields), begin)
 
 
 def finite(flat: Any) -> bool:
@@ -141,7 +143,7 @@ class Vocabulary:
     def write(self, turn: int, word: Any) -> bytes:
         """A word as bytes. A node never says what a neighbour would refuse."""
         parts = []
-        for field, array in zip(self.words[turn].fields, word):
+        for field, array in zip(self.words[turn].fields, leaves(word)):
             little = array if array.dtype == field.dtype else array.astype(field.dtype)
             if field.dtype.kind == "f" and not finite(little.reshape(-1)):
                 kind = type(word).__name__.lower()
@@ -185,7 +187,8 @@ class Vocabulary:
     def word(self, turn: int, body: bytes) -> Any:
         """The word in the body of a frame that `read` has let pass: views of its bytes, not to be written to."""
         layout = self.words[turn]
-        return layout.make(*[view(field, body) for field in layout.fields])
+        fields = iter(layout.fields)
+        return mapped(lambda _: view(next(fields), body), layout.like)
 
 
 def view(field: Field, body: bytes) -> Any:

@@ -102,6 +102,7 @@ class ZenohLink:
             config.insert_json5(path, json.dumps(value))
         self.error = library.ZError
         self.box: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self.first: tuple[str, bytes] | None = None  # taken out of the box by `wait`, for `receive`
         try:
             self.session = library.open(config)
         except library.ZError as problem:
@@ -133,11 +134,18 @@ class ZenohLink:
         with suppress(self.error):  # not connected: it will be sent again
             self.mouths[to].put(data)
 
-    def receive(self, timeout: float) -> tuple[str, bytes] | None:
+    def receive(self) -> tuple[str, bytes] | None:
+        found, self.first = self.first, None
         try:
-            return self.box.get(timeout=timeout) if timeout > 0 else self.box.get_nowait()
+            return self.box.get_nowait() if found is None else found
         except queue.Empty:
             return None
+
+    def wait(self, seconds: float) -> bool:
+        if self.first is None:
+            with suppress(queue.Empty):
+                self.first = self.box.get(timeout=seconds) if seconds > 0 else self.box.get_nowait()
+        return self.first is not None
 
     def close(self) -> None:
         atexit.unregister(self.close)

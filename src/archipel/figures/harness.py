@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from archipel.algorithms.pao_fed import PaoFed
+from archipel.algorithms.online import PaoFed
 from archipel.environment import Delay, Environment
 from archipel.federation import Federation
 from archipel.figures import Progress

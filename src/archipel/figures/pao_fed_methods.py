@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from archipel.algorithms.online_fed import OnlineFed, OnlineFedSgd
-from archipel.algorithms.pao_fed import PaoFed, PsoFed
+from archipel.algorithms.online import OnlineFed, OnlineFedSgd, PaoFed, PsoFed
 from archipel.algorithms.sign_sgd import SignSgd
 from archipel.figures import Claim, Figure
 from archipel.figures.harness import PaoFedExperiment
@@ -13,7 +12,7 @@ from archipel.figures.learning import Runs
 
 BEST = "At each method's own best step (not in the article): "
 STEP = 0.4  # mu of PAO-Fed in the article's figures 2 to 4
-C0, C1, C2, U0, U1, U2 = (PaoFed(variant, STEP) for variant in ("C0", "C1", "C2", "U0", "U1", "U2"))
+C0, C1, C2, U0, U1, U2 = (PaoFed(variant=variant, step=STEP) for variant in ("C0", "C1", "C2", "U0", "U1", "U2"))
 FEDSGD = OnlineFedSgd()
 FED = OnlineFed(asked=0.02)  # as little communication as PAO-Fed's 4 of 200 parameters
 # PSO-Fed saves 98 % by asking some clients for a part of the model. How much it saves which way is not given: ours.

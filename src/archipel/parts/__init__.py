@@ -63,6 +63,7 @@ class LearnPiece(NamedTuple):
     settings: Any
     alone: bool = False  # whether it makes sense while a node is away
     before: bool = False  # whether me.before is used
+    read_by: str = ""  # what it leaves in its state for a share or mix part, without which nothing would be learned
 
 
 class ProtectPiece(NamedTuple):
@@ -97,6 +98,7 @@ class SharePiece(NamedTuple):
     of_change: bool = False  # words are changes of the model, not models
     whole: bool = True  # a word says something of every parameter
     before: bool = False
+    needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
 
 
 class MixPiece(NamedTuple):
@@ -109,6 +111,13 @@ class MixPiece(NamedTuple):
     settings: Any
     late: int = 0  # the oldest message that counts
     before: bool = False
+    write: Callable[..., Any] | None = None  # in place of the share part's: a word with more in it
+    word: Any = None  # and that word
+    tell: Callable[..., Any] | None = None  # in place of the share part's, at a server that keeps more than a model
+    take: Callable[..., Any] | None = None
+    told: Any = None
+    more: float = 0  # parameters that are in a word, and in what is told, beside the share part's
+    needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
 
 
 class Place(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.draws import SELECTED, uniform
+from archipel.errors import BadInput
 from archipel.node import LEARNED, NOTHING, SAID, assign, kernel
 from archipel.parts import (
     NONE,
@@ -26,6 +27,7 @@ from archipel.parts import (
     SharePiece,
     empty,
 )
+from archipel.parts.forging import forge_of
 from archipel.parts.mix import push_sum
 from archipel.parts.share.whole import Whole
 from archipel.topology.links import metropolis, places_of
@@ -182,7 +184,22 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     mixing = parts.mix.one_way() if pushes else parts.mix
     mix = mixing.make(setup, share, place)
     pieces = Pieces(learn, protect, share, mix)
+    check_pairs(pieces, parts)
     return plan_of_servers(setup, pieces, parts) if graph.servers else plan_of_peers(setup, pieces, parts)
+
+
+def check_pairs(pieces: Pieces, parts: Parts) -> None:
+    """Parts that only come in pairs: what one reads, the other keeps."""
+    for name, needs in (("share", pieces.share.needs), ("mix", pieces.mix.needs)):
+        for field in set(needs) - set(pieces.learn.state._fields):
+            reader = type(getattr(parts, name)).__name__
+            raise BadInput(
+                "algorithm.learn.kind", type(parts.learn).__name__, f"one that keeps the {field} {reader} reads"
+            )
+    read_by = pieces.learn.read_by
+    if read_by and read_by not in pieces.share.needs + pieces.mix.needs:
+        wrong = f"{type(parts.share).__name__} and {type(parts.mix).__name__}"
+        raise BadInput("algorithm.mix.kind", wrong, f"parts that read the {read_by} {type(parts.learn).__name__} keeps")
 
 
 def is_mutual(graph: Any) -> bool:
@@ -203,35 +220,42 @@ def keeps_before(pieces: Pieces) -> bool:
 
 def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
-    write, word, settle = share.write, share.word, as_learned
+    write, word, settle = mix.write or share.write, mix.word or share.word, as_learned
     if mix.finish is push_sum.finish:
         write, word = push_sum.pushing(share.write, share.fold), push_sum.Pushed(share.word, share.word)
         settle = push_sum.settle
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox)
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
-        {"peer": table}, (turn,), settings, {0: share.parameters}, mix.late, accountant=protect.accountant, weigh=weigh
+        {"peer": table},
+        (turn,),
+        settings,
+        {0: share.parameters + mix.more},
+        mix.late,
+        accountant=protect.accountant,
+        weigh=weigh,
     )
 
 
 def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
-    keeps = keeps_before(pieces)
+    keeps = keeps_before(pieces) or setup.attack is not None
     begin = remember if keeps else forget
-    act = acting(learn.learn, protect.word, share.write, begin, as_learned)
-    take = (taking_openly if protect.rebase else taking)(share.take)
+    write = mix.write or share.write
+    act = acting(learn.learn, protect.word, write, begin, as_learned)
+    take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
     turns: tuple[Any, ...] = (
-        Tell("server", "client", telling(share.tell), take, share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, share.word, mix.inbox),
+        Tell("server", "client", telling(mix.tell or share.tell), take, mix.told or share.told),
+        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge_of(setup, write)),
     )
-    parameters = {0: share.told_parameters, 1: share.parameters}
+    parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
     if graph.servers > 1:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)

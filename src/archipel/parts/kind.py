@@ -17,12 +17,40 @@ def part(family: str, meaning: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Composition(Checked):
-    """An algorithm of four parts. `own_parts` says which; `[algorithm.mix]` and the like replace them."""
+class Kind(Checked):
+    """What every algorithm is to a federation."""
 
     section: ClassVar[str] = "algorithm"
     precision: ClassVar[str] = "float32"
     refuses: ClassVar[dict[str, str]] = {}  # topology -> why not
+    no_delays: ClassVar[bool] = False  # messages must not be late
+    allow_disconnected: ClassVar[bool] = False  # takes a graph in pieces
+
+    @property
+    def data_kind(self) -> str:
+        """How the data comes: "stream", "stored" or "deep"."""
+        raise NotImplementedError
+
+    def plan(self, setup: Setup) -> Plan:
+        """Everyone at the start, and their turns."""
+        raise NotImplementedError
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned."""
+        raise NotImplementedError
+
+    def check(self, setup: Setup) -> dict[str, float]:
+        """What theory says of it, as numbers; refuse what would go wrong."""
+        return {}
+
+    def extra_theory(self, federation: Any) -> dict[str, float]:
+        """What theory says that can only be known by playing more."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Composition(Kind):
+    """An algorithm of four parts. `own_parts` says which; `[algorithm.mix]` and the like replace them."""
 
     learn: Any = part("learn", "how nodes learn, in place of this kind's own way")
     protect: Any = part("protect", "where noise enters, in place of this kind's own place")
@@ -62,10 +90,6 @@ class Composition(Checked):
         servers = tables["server"].model
         found = {"server": servers[0]} if len(servers) == 1 else {"server": servers.mean(0), "servers": servers}
         return found | {"clients": tables["client"].model}
-
-    def check(self, setup: Setup) -> dict[str, float]:
-        """What theory says of it, as numbers; refuse what would go wrong."""
-        return {}
 
 
 def at_sample(setup: Setup) -> Any:

@@ -10,8 +10,12 @@
 | `journal` | `open_ledger`: the same, on disk, through crashes |
 | `account` | `scale_of`: paid for, inside node functions; what `accountant` reads as a ledger |
 | `noise` | schedules, and `disturb`: keyed in a simulation, secure on a device |
+| `individual` | every unit pays for what it said itself: adaptive filters |
+| `correlated` | noise that cancels in sums over rounds: matrix factorisations |
+| `secure_aggregation` | a sum whose parts nobody sees: masks, shares, drop-outs, liars; `shamir` |
+| `discrete` | integers with discrete Gaussian noise, which add up to the noise of one |
 | `bounding` | clipping and projections, and each loss's gradient bound under them |
-| `audit` | a lower bound on epsilon from releases alone |
+| `audit` | a lower bound on epsilon from releases alone, of many runs; `one_run` of one |
 
 Importing any of them takes NumPy alone; SciPy, dp-accounting and opendp are imported where they are used: a
 device with a budget and Gaussian noise needs none of the first two.

@@ -5,13 +5,17 @@ the scale; or takes nothing and gives a number below 0, and then nothing may be 
 records in a simulation, `deploy.accounts` on a device.
 """
 
+import math
+from decimal import ROUND_CEILING, Context
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.node import exact
 from archipel.privacy.noise import LAPLACE, NONE
+from archipel.privacy.releases import Gaussian, Laplace, Release
 
+UP = Context(prec=12, rounding=ROUND_CEILING)
 UNPAID = -1.0  # of a scale: the release cannot be paid
 
 
@@ -52,6 +56,19 @@ def release_cost(law: Any, sensitivity: Any, scale: Any) -> Any:
         return np.inf
     ratio = sensitivity / scale
     return min(0.5 * ratio * ratio, ratio) if law == LAPLACE else 0.5 * ratio * ratio
+
+
+def release_of(law: int, cost: float) -> Release:
+    """The release that costs this: what a ledger writes down. `release_cost` the other way round.
+
+    Rounded up, in the 12th digit: so that releases that are alike are written alike, and one accountant's work.
+
+    >>> release_of(LAPLACE, release_cost(LAPLACE, 0.5, 1.0))
+    Laplace(epsilon=0.5)
+    """
+    ratio = cost if law == LAPLACE and cost > 2 else math.sqrt(2 * cost)
+    ratio = float(UP.create_decimal_from_float(ratio))
+    return Laplace(ratio) if law == LAPLACE else Gaussian(ratio)
 
 
 @exact

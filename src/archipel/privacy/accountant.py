@@ -15,7 +15,7 @@ from archipel.node import kernel
 from archipel.privacy.account import release_cost as release_cost
 from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_epsilon
 from archipel.privacy.gaussian import epsilon_of
-from archipel.privacy.ledger import ASSUMED, Assumption, EpsilonBudget, Terms, ZcdpBudget
+from archipel.privacy.ledger import EpsilonBudget, Terms, ZcdpBudget
 from archipel.privacy.policy import Privacy, amounts, laplace_epsilon
 from archipel.privacy.releases import Laplace
 
@@ -81,9 +81,7 @@ class Accountant(NamedTuple):
 
     def assuming(self, further: tuple[str, ...]) -> "Accountant":
         """The same accountant, resting on more that nobody enforces."""
-        held = tuple(Assumption(what, ASSUMED) for what in further)
-        terms = Terms(self.terms.unit, self.terms.relation, (*self.terms.assumptions, *held))
-        return self._replace(terms=terms)
+        return self._replace(terms=self.terms.assuming(further))
 
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""

@@ -19,6 +19,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from archipel.disk import LockedFile, sync_folder
 from archipel.errors import BadInput
 from archipel.privacy.ledger import ASSUMED, Assumption, Budget, Charge, Ledger, Terms
 from archipel.privacy.releases import as_json, from_json
@@ -62,42 +63,25 @@ def _parse(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int, str]:
 
 
 class FileJournal:
-    """An open journal file. Only one at a time: a second process is refused."""
+    """An open journal file. Only one at a time: a second process is refused.
 
-    def __init__(self, path: str | os.PathLike[str]):
+    `file` is what keeps the lines, where that is not a file of this machine (`deploy.world.File`).
+    """
+
+    def __init__(self, path: str | os.PathLike[str], file: Any = None):
         self.path = Path(path)
-        fresh = not self.path.exists()
-        self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        fresh = file is None and not self.path.exists()
+        self.file = LockedFile(self.path, "ledger", "a file that no other process has open") if file is None else file
         try:
-            self._lock()
-            self.entries, self.size, self.check = _parse(self.path.read_bytes(), self.path)
-            os.ftruncate(self.file, self.size)
-            os.fsync(self.file)
+            self.entries, self.size, self.check = _parse(self.file.read(), self.path)
+            self.file.truncate(self.size)
+            self.file.sync()
             if fresh:
-                self._sync_folder()
+                sync_folder(self.path.parent)  # so that a crash does not lose the new file's name
         except BaseException:
-            os.close(self.file)
+            self.file.close()
             raise
         self.broken = False
-
-    def _lock(self) -> None:
-        try:
-            import fcntl
-        except ImportError:  # not on this system
-            return
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as taken:
-            raise BadInput("ledger", str(self.path), "a file that no other process has open") from taken
-
-    def _sync_folder(self) -> None:
-        """So that a crash does not lose the new file's name."""
-        if os.name == "posix":
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
 
     def write(self, entry: dict[str, Any]) -> None:
         """One line, on disk when this returns. After a failure that cannot be undone everything further is
@@ -107,15 +91,12 @@ class FileJournal:
             raise Damaged(f"{self.path}: an earlier write failed. Open the ledger anew before releasing anything.")
         line, check = _line(entry, self.check)
         self.broken = True  # until we know better
-        written = 0
         try:
-            os.lseek(self.file, self.size, os.SEEK_SET)
-            while written < len(line):
-                written += os.write(self.file, line[written:])
-            os.fsync(self.file)
+            self.file.write(line, self.size)
+            self.file.sync()
         except OSError:
-            os.ftruncate(self.file, self.size)
-            os.fsync(self.file)
+            self.file.truncate(self.size)
+            self.file.sync()
             self.broken = False
             raise
         self.broken = False
@@ -125,16 +106,18 @@ class FileJournal:
         self.write({"round": charge.round, "release": as_json(charge.release), "times": charge.times})
 
     def close(self) -> None:
-        os.close(self.file)
+        self.file.close()
 
 
-def open_ledger(path: str | os.PathLike[str], node: str, terms: Terms, budget: Budget | None = None) -> Ledger:
+def open_ledger(
+    path: str | os.PathLike[str], node: str, terms: Terms, budget: Budget | None = None, file: Any = None
+) -> Ledger:
     """The ledger kept in a file, with everything that was ever charged to it; a new one where there is no
     file.
 
     Node, unit and relation must be those of the file. The budget may change, what was spent does not.
     """
-    journal = FileJournal(path)
+    journal = FileJournal(path, file)
     try:
         stated = [entry["terms"] for entry in journal.entries if "terms" in entry]
         charges = [_charge(entry) for entry in journal.entries if "release" in entry]

@@ -60,6 +60,10 @@ class Terms:
         """`enforced` where every assumption is, else `assumed`."""
         return ASSUMED if any(a.how == ASSUMED for a in self.assumptions) else ENFORCED
 
+    def assuming(self, further: Iterable[str]) -> "Terms":
+        """The same terms, resting on more that nobody enforces."""
+        return Terms(self.unit, self.relation, (*self.assumptions, *(Assumption(what, ASSUMED) for what in further)))
+
     def as_json(self) -> dict[str, Any]:
         held = [{"what": a.what, "how": a.how} for a in self.assumptions]
         return {"unit": self.unit, "relation": self.relation, "guarantee": self.how, "assumptions": held}

@@ -6,6 +6,7 @@ and every plain `disturb` of the process draws from opendp's exact discrete samp
 says.
 """
 
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ def use_secure_noise() -> None:
     installed.
     """
     global _secure
-    _opendp()
+    opendp()
     with _lock:
         _secure += 1
 
@@ -55,13 +56,13 @@ def noise_is_secure() -> bool:
     return _secure > 0
 
 
-def _opendp() -> Any:
+def opendp() -> Any:
     try:
-        import opendp.prelude as opendp
+        import opendp.prelude as found
     except ImportError as lacking:
         raise Missing("Secure noise needs opendp: pip install 'archipel[deploy]'.") from lacking
-    opendp.enable_features("contrib")
-    return opendp
+    found.enable_features("contrib")
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -69,11 +70,39 @@ def _sampler(law: int, scale: float) -> Any:
     """opendp's measurement. Its noise lives on the grid of the smallest float, 2^-1074, so no bit of the sum
     tells the value.
     """
-    dp = _opendp()
+    dp = opendp()
     values = dp.vector_domain(dp.atom_domain(T=float, nan=False))
     if law == GAUSSIAN:
         return dp.m.make_gaussian(values, dp.l2_distance(T=float), scale)
     return dp.m.make_laplace(values, dp.l1_distance(T=float), scale)
+
+
+class SecureSource:
+    """Where secure noise comes from: opendp and the system."""
+
+    def sum(self, values: Any, law: int, scale: float) -> Any:
+        return np.asarray(_sampler(law, scale)(values.tolist()))
+
+    def bits(self, count: int) -> int:
+        return secrets.randbits(count)
+
+
+_source: Any = SecureSource()
+
+
+@contextmanager
+def noise_from(source: Any) -> Iterator[None]:
+    """While the block runs, what would be drawn in secret comes from another source: a simulated world's."""
+    global _source, _secure
+    before, _source = _source, source
+    with _lock:
+        _secure += 1
+    try:
+        yield
+    finally:
+        _source = before
+        with _lock:
+            _secure -= 1
 
 
 def secure_sum(values: Any, law: int, scale: float) -> Any:
@@ -82,7 +111,12 @@ def secure_sum(values: Any, law: int, scale: float) -> Any:
     """
     if not np.all(np.isfinite(values)):
         raise BadInput("release", "NaN or infinity", "finite numbers; clip before adding noise")
-    return np.asarray(_sampler(int(law), float(scale))(np.asarray(values, float).tolist()))
+    return _source.sum(np.asarray(values, float), int(law), float(scale))
+
+
+def secret_bits(count: int) -> int:
+    """A number of so many bits that nobody can foresee."""
+    return int(_source.bits(count))
 
 
 # --- the verb -----------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from archipel.privacy.releases import LARGEST, Gaussian, Laplace, Relation, Rele
 CLOSE = 0.001  # how far below epsilon, relatively, the noise may leave us
 NOTHING_YET = History()
 EPSILONS, DELTAS = (1e-3, 1e4), (1e-14, 0.1)  # beyond which a loss distribution is too fine, too wide, or rounding
+LOWEST = 7.0  # of log mu below a first guess: a thousand times the noise, and nothing said but noise
 MOST_EACH = 500.0  # epsilon of a Laplace release: e^710 is too large for a double
 
 
@@ -119,15 +120,13 @@ def affordable_mu(
     relation: Relation,
     before: History = NOTHING_YET,
 ) -> float:
-    """The largest mu = sensitivity / sigma at which `releases` more stay within (epsilon, delta).
+    """The largest mu = sensitivity / sigma at which `releases` more stay within (epsilon, delta); 0 if none does.
 
     `before` is what was paid already. Regula falsi on log epsilon as a function of log mu.
     """
-    budget = PersonalBudget(epsilon, delta)
-    if not budget.allows(before):
-        paid = before.epsilon(delta).epsilon
-        raise BadInput("epsilon", epsilon, f"more than {paid:.4g}, which was spent already")
     check_promise(epsilon, delta, releases, rate)
+    if not PersonalBudget(epsilon, delta).allows(before):
+        return 0.0
     if rate == 1 and before.all_gaussian:
         total = float(gaussian_budget(epsilon, delta))
         return math.sqrt(max(total**2 - before.mu() ** 2, 0.0) / releases) * (1 - SPARE)
@@ -179,22 +178,25 @@ def check_reach(epsilon: float, delta: float, rate: float, keys: tuple[str, str]
 
 
 def zero_of(function: Callable[[float], float], start: float) -> float:
-    """A point at which an increasing function is at most 0, and above -CLOSE."""
+    """A point at which an increasing function is at most 0, and above -CLOSE; -inf where that is too low."""
     low, high = (-math.inf, math.nan), (math.inf, math.nan)
-    at = start
+    at, stride = start, 0.01
     for _ in range(60):
         value = function(at)
         if -CLOSE <= value <= 0:
             return at
         low, high = ((at, value), high) if value < 0 else (low, (at, value))
         if math.isinf(low[0]) or math.isinf(high[0]):
-            at += math.copysign(min(0.5, 0.01 + abs(value)), -value)
+            stride = max(2 * stride, min(0.5, abs(value)))
+            at += math.copysign(stride, -value)
+            if at < start - LOWEST:
+                return -math.inf
         else:
             share = min(max((-0.4 * CLOSE - low[1]) / (high[1] - low[1]), 0.05), 0.95)
             at = low[0] + share * (high[0] - low[0])
             if high[0] - low[0] < 1e-4:
                 return low[0]
-    raise RuntimeError("no noise was found for this budget")
+    return low[0]
 
 
 def saved_noise(epsilon: float, delta: float, rate: float, counts: tuple[int, int], steps: int) -> float:
@@ -224,14 +226,23 @@ class PersonalLedgers(NamedTuple):
     ledgers: list[Ledger]
     delta: float
 
+    @property
+    def terms(self) -> Terms:
+        return self.ledgers[0].terms
+
+    def assuming(self, further: tuple[str, ...]) -> "PersonalLedgers":
+        """The same ledgers, resting on more that nobody enforces."""
+        for ledger in self.ledgers:
+            ledger.terms = ledger.terms.assuming(further)
+        return self
+
     def budgets(self) -> list[float]:
         return [ledger.budget.epsilon for ledger in self.ledgers]  # type: ignore[union-attr]
 
     def paid(self, tables: Any = None) -> Paid:
         """What was paid so far; the zCDP total is without the amplification by sampling."""
         histories = [ledger.history() for ledger in self.ledgers]
-        pairs = zip(histories, self.budgets())
-        epsilon = [min(quick_epsilon(h, budget, self.delta), budget) for h, budget in pairs]
+        epsilon = [quick_epsilon(h, budget, self.delta) for h, budget in zip(histories, self.budgets())]
         rho, releases = np.array([h.rho() for h in histories]), np.array([h.releases for h in histories])
         how = [EXACT if h.all_gaussian else UPPER for h in histories]
         return Paid(rho, releases, np.array(epsilon), np.array(how, object))
@@ -252,7 +263,7 @@ class PersonalLedgers(NamedTuple):
             node |= {"spent": spent(paid, k, self.delta), "releases": int(paid.releases[k])}
             nodes.append(node | {"over_time": history_of(over_time, k)})
         worst = {"epsilon": float(paid.epsilon.max()), "delta": self.delta}
-        return {"delta": self.delta, **self.ledgers[0].terms.as_json(), "worst": worst, "nodes": nodes}
+        return {"delta": self.delta, **self.terms.as_json(), "worst": worst, "nodes": nodes}
 
 
 def drawn_budgets(budgets: tuple[float, ...], clients: int, seed: int) -> Any:

@@ -6,6 +6,7 @@ threads share it, and no step looks at what another node does in it:
 
 - *opening*: nodes with data look at it, take what their server tells them, act;
 - *acting*: the nodes of another turn act;
+- *forging*: those who lie say something else, knowing what everyone said;
 - *delivering*: receivers hear what was said to them, in the order of their links, and merge it;
 - *telling*: each receiver takes what its one sender has for it.
 
@@ -53,6 +54,7 @@ class Mail(NamedTuple):
     routes: Routes
     slots: Any  # for how many rounds there are inboxes
     number: Any  # of the turn
+    attack: Any  # of who lies, what it needs
 
 
 class Board(NamedTuple):
@@ -242,6 +244,19 @@ def acting_without_data(act: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
+def forging(forge: Callable[..., Any]) -> Callable[..., Any]:
+    """Liars say something else."""
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
+        if part == 0:  # it looks at everyone
+            nodes, words, settings = lent(board.nodes), lent(mail.words), lent(board.settings)
+            forge(n, board.seed, nodes, words, mail.lates, lent(mail.attack), settings)
+
+    return step
+
+
+@cache
 def delivering(
     hear: Callable[..., Any], merge: Callable[..., Any], receivers: Callable[..., Any], among: bool, with_data: bool
 ) -> Callable[..., Any]:
@@ -395,6 +410,8 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
             add(acting(sampled if task.streams else task.observe, turn.act), mails[i], turn.sender)
         elif i >= done:
             add(acting_without_data(turn.act), mails[i], turn.sender)
+        if turn.forge is not None:
+            add(forging(turn.forge.run), mails[i], turn.sender)
         among = turn.sender == turn.receiver
         step = delivering(turn.hear, turn.merge, table[turn.receiver], among, turn.receiver == role)
         add(step, mails[i], turn.receiver)
@@ -432,10 +449,11 @@ def mail_of(instance: Instance, i: int, parts: int) -> Mail:
     senders, receivers = instance.count(turn.sender), instance.count(turn.receiver)
     routes = routes_of(instance.links[turn.sender, turn.receiver], senders)
     if isinstance(turn, Tell):
-        return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i)
+        return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i, instance.nothing)
     lates = np.full(senders, SILENT, np.int16)
     inboxes = tabled(turn.inbox, (late + 1) * receivers)
-    return Mail(tabled(turn.word, senders), lates, inboxes, routes, late + 1, i)
+    attack = instance.nothing if turn.forge is None else turn.forge.attack
+    return Mail(tabled(turn.word, senders), lates, inboxes, routes, late + 1, i, attack)
 
 
 def routes_of(phases: Any, senders: int) -> Routes:

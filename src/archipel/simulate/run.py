@@ -22,7 +22,8 @@ Progress = Callable[[int, int, str], None]  # rounds done, rounds in all (over a
 class Recorder:
     """One seed's run and what was measured of it. A `strict` one ends where a model is not finite any more."""
 
-    def __init__(self, federation: Any, seed: int, side_by_side: bool, strict: bool = True):
+    def __init__(self, federation: Any, seed: int, side_by_side: bool, strict: bool = True, setup: Any = None):
+        self.setup = setup  # where it is made already
         self.federation, self.seed, self.side_by_side, self.strict = federation, seed, side_by_side, strict
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
@@ -35,7 +36,7 @@ class Recorder:
     def play(self, stop: threading.Event, note: Callable[[int, str], None]) -> "Recorder":
         """Play all rounds, measuring every so often, until done or told to stop."""
         federation = self.federation
-        instance = federation.instance(self.seed)
+        instance, self.setup = federation.instance(self.seed, self.setup), None
         self.graph = instance.graph
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
@@ -103,7 +104,8 @@ def run(
     """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges."""
     strict = theory is None
     extra_theory = getattr(federation.algorithm, "extra_theory", None) if theory is None else None
-    theory = federation.check() if theory is None else theory
+    setup = federation.setup() if theory is None else None
+    theory = federation.check(setup) if theory is None else theory
     stop, lock = threading.Event(), threading.Lock()
     total, done = seeds * federation.rounds, [0]
 
@@ -114,6 +116,7 @@ def run(
                 progress(done[0], total, what)
 
     recorders = [Recorder(federation, federation.seed + i, seeds > 1, strict) for i in range(seeds)]
+    recorders[0].setup = setup
     interrupted = False
     workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:

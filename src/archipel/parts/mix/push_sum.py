@@ -24,6 +24,7 @@ LIGHT, LOST = 0.5, 1e-30  # the least that a step is divided by, so that steps s
 class Mass(NamedTuple):
     mass: Any  # (size,)
     sent: Any  # (size,): what of it was said this round
+    model: Any  # (size,): the model, while something is written in its place
 
 
 class Pushed(NamedTuple):
@@ -55,7 +56,7 @@ def pushing(write: Any, fold: Any) -> Any:
         """The word of the share part, of the model times its mass, and of the mass."""
         one = me.model.dtype.type(1)
         for j in range(me.model.shape[0]):
-            me.before[j] = me.model[j]
+            me.mix.model[j] = me.model[j]
             me.model[j] *= me.mix.mass[j]
         write(said.values, me, settings, moment)
         for j in range(me.model.shape[0]):
@@ -63,7 +64,7 @@ def pushing(write: Any, fold: Any) -> Any:
         write(said.mass, me, settings, moment)
         fold(me.model, me.mix.sent, said.mass, one, settings)  # only what is counted matters
         for j in range(me.model.shape[0]):
-            me.model[j] = me.before[j]
+            me.model[j] = me.mix.model[j]
 
     return push
 
@@ -105,7 +106,7 @@ class PushSum(Checked):
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         zeros = np.zeros(place.size, place.dtype)
         rows = (place.receivers, place.size)
-        state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype))
+        state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
         return MixPiece(hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True)
 
     def one_way(self) -> "PushSum":

@@ -67,7 +67,13 @@ def check_losses(losses: Any) -> None:
 
 
 def by_example(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> list[Any]:
-    """vmap over grad: every example's gradient, written down."""
+    """The sums of what `written_down` has."""
+    gradients, scale = written_down(network, x, y, bound, norm)
+    return [scale @ g for g in gradients]
+
+
+def written_down(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> tuple[list[Any], Any]:
+    """vmap over grad: every example's gradient, one tensor a parameter, and what clips it."""
     import torch
     from torch.func import functional_call, grad_and_value, vmap
 
@@ -79,7 +85,7 @@ def by_example(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> list[A
     check_losses(losses)
     gradients = [g.flatten(1) for g in found.values()]
     scale = factors(sum(norm.size(g) for g in gradients), bound, norm)
-    return [scale @ torch.nan_to_num(g, 0.0, 0.0, 0.0) for g in gradients]
+    return [torch.nan_to_num(g, 0.0, 0.0, 0.0) for g in gradients], scale
 
 
 # --- linear and convolution layers --------------------------------------------------------------------------

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from archipel.deploy import keys
-from archipel.deploy.assemble import assemble
+from archipel.deploy.assemble import assemble, read_status
 from archipel.deploy.proxy import Proxy, free_port
-from archipel.deploy.roster import Roster, roster_of
+from archipel.deploy.roster import Roster, refuse_attack, roster_of
 from archipel.deploy.store import Halted
-from archipel.deploy.trace import read_status
 from archipel.results import Result
 
 LONG = 1e9  # seconds that a node stays after its last round: until it is told to go
 LITTLE = 1 << 16  # bytes: less than this is a full disk
 HEAD_START = 3.0  # seconds until the first round of those who follow the clock
-AT_ONCE, CHILDHOOD = 16, 2.0  # nodes that are being started at a time, and seconds after which the next one is
+AT_ONCE, STARTING = 16, 2.0  # nodes that are being started at a time, and seconds after which the next one is
 NICE = 10  # of nodes that call others: those that are called have more to do
 RESTARTS = 3  # of a node that ends by itself, with an error, before the whole is given up
 
@@ -35,6 +34,7 @@ class Fleet:
 
     def __init__(self, description: Path, federation: Any, folder: Path, proxied: bool = False, **deploy: Any):
         self.description, self.federation, self.folder = description.resolve(), federation, folder.resolve()
+        refuse_attack(federation)
         self.instance = federation.instance()
         self.roster: Roster = roster_of(self.instance)
         self.nodes = self.folder / "nodes"
@@ -52,8 +52,8 @@ class Fleet:
         self.exits: dict[str, int] = {}
         self.trouble: Counter[str] = Counter()
         self.expected: set[int] = set()  # processes that were killed on purpose
-        self.unborn: deque[str] = deque()
-        self.young: dict[str, float] = {}  # who was just started, and when
+        self.queued: deque[str] = deque()
+        self.starting: dict[str, float] = {}  # who was just started, and when
         self.restarting: dict[str, float] = {}  # who is started again, and when
         self.events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.begun = time.monotonic()
@@ -102,38 +102,38 @@ class Fleet:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Start the nursery, then all nodes: those that listen first."""
-        self.nursery = subprocess.Popen(
-            [sys.executable, "-m", "archipel.deploy.nursery"],
+        """Start the process that starts nodes, then all nodes: those that listen first."""
+        self.starter = subprocess.Popen(
+            [sys.executable, "-m", "archipel.deploy.processes"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for this process: it ends the others
         )
         threading.Thread(target=self.listen, daemon=True).start()
-        self.unborn.extend(sorted(self.orders, key=lambda name: name not in self.ports))
-        self.bear()
+        self.queued.extend(sorted(self.orders, key=lambda name: name not in self.ports))
+        self.start_next()
 
-    def bear(self) -> None:
+    def start_next(self) -> None:
         """Start the next nodes: not more at a time than a machine can, since those that wait would call in vain."""
         now = time.monotonic()
-        for name, born in list(self.young.items()):
-            if now > born + CHILDHOOD or (self.nodes / name / "status.json").exists():
-                del self.young[name]
-        while self.unborn and len(self.young) < AT_ONCE:
-            name = self.unborn.popleft()
-            self.young[name] = now
+        for name, since in list(self.starting.items()):
+            if now > since + STARTING or (self.nodes / name / "status.json").exists():
+                del self.starting[name]
+        while self.queued and len(self.starting) < AT_ONCE:
+            name = self.queued.popleft()
+            self.starting[name] = now
             self.start(name)
 
     def listen(self) -> None:
-        """Take down what the nursery reports."""
-        assert self.nursery.stdout is not None
-        for line in self.nursery.stdout:
+        """Take down what the process that starts nodes reports."""
+        assert self.starter.stdout is not None
+        for line in self.starter.stdout:
             self.events.put(json.loads(line))
 
     def start(self, name: str) -> None:
-        assert self.nursery.stdin is not None
-        self.nursery.stdin.write((json.dumps(self.orders[name]) + "\n").encode())
-        self.nursery.stdin.flush()
+        assert self.starter.stdin is not None
+        self.starter.stdin.write((json.dumps(self.orders[name]) + "\n").encode())
+        self.starter.stdin.flush()
 
     def kill(self, name: str) -> bool:
         """kill -9, if it runs."""
@@ -166,7 +166,7 @@ class Fleet:
                 self.restarting.setdefault(name, time.monotonic())
             elif event["status"] != 0:
                 self.ended(name, event["status"])
-        self.bear()
+        self.start_next()
         for name, when in list(self.restarting.items()):
             if time.monotonic() >= when and name not in self.pids:
                 del self.restarting[name]
@@ -200,9 +200,9 @@ class Fleet:
             time.sleep(0.02)
         for name in list(self.pids):
             self.kill(name)
-        if self.nursery.stdin:
-            self.nursery.stdin.close()
-        self.nursery.wait(10)
+        if self.starter.stdin:
+            self.starter.stdin.close()
+        self.starter.wait(10)
         for proxy in self.proxies.values():
             proxy.close()
 

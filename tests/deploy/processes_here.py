@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from archipel.deploy.up import Fleet
+from archipel.deploy.fleet import Fleet
 from archipel.federation import Federation
 
 

@@ -1,11 +1,11 @@
-"""One node's part in a federation: its row, its neighbours in every turn, what can be said."""
+"""What one node sees of a federation: its row, its neighbours in every turn, what can be said."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.deploy.roster import Member, Roster, digest_of, roster_of
+from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
 from archipel.deploy.wire import Vocabulary
 from archipel.draws import key_of
 from archipel.node import Moment, mapped, row
@@ -22,7 +22,7 @@ class Neighbour(NamedTuple):
 
 
 @dataclass
-class Part:
+class View:
     """What one node needs to know of the federation."""
 
     member: Member
@@ -79,11 +79,12 @@ def by_number(other: Neighbour) -> int:
     return other.number
 
 
-def part_of(federation: Any, name: str, instance: Any = None) -> Part:
-    """The part of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
+def view_of(federation: Any, name: str, instance: Any = None) -> View:
+    """The view of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
 
     Many nodes in one process may share an `instance`: each has its own row of it.
     """
+    refuse_attack(federation)
     instance = federation.instance() if instance is None else instance
     roster = roster_of(instance)
     member = roster.member(name)
@@ -95,7 +96,7 @@ def part_of(federation: Any, name: str, instance: Any = None) -> Part:
         names = roster.names
         incoming.append([heard_by(links, turn, member, names) for links in phases])
         outgoing.append([hearers_of(links, turn, member, names) for links in phases])
-    return Part(
+    return View(
         member,
         roster,
         mapped(np.array, mine),

@@ -79,7 +79,7 @@ def start(order: dict[str, Any], names: dict[int, str], pipes: tuple[int, int]) 
         try:
             for pipe in pipes:
                 os.close(pipe)
-            status = born(order)
+            status = run_forked(order)
         except BaseException:
             traceback.print_exc()  # into the node's log: nobody else will
         finally:
@@ -88,7 +88,7 @@ def start(order: dict[str, Any], names: dict[int, str], pipes: tuple[int, int]) 
     tell({"event": "started", "name": order["name"], "pid": pid})
 
 
-def born(order: dict[str, Any]) -> int:
+def run_forked(order: dict[str, Any]) -> int:
     """The life of a forked node. What it prints goes into its own file."""
     folder = Path(order["folder"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def born(order: dict[str, Any]) -> int:
         os.dup2(log, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.nice(order.get("nice", 0))
-    from archipel.deploy.member import live
+    from archipel.deploy.run_node import live
 
     return live(order)
 

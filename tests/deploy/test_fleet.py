@@ -9,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet import assert_same_files, deployed, processes_in
 from harness import simulated
+from processes_here import assert_same_files, deployed, processes_in
 from test_replay import SMALL, TABLE
 
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.deploy.assemble import assemble
+from archipel.deploy.fleet import Fleet
 from archipel.deploy.roster import roster_of
 from archipel.deploy.store import Halted
-from archipel.deploy.trace import write_status
-from archipel.deploy.up import Fleet
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
 from archipel.federation import Federation
@@ -34,7 +33,7 @@ def test_processes_end_with_the_simulated_model(name, tmp_path):
     federation = TABLE[name]
     fleet, result = deployed(federation, tmp_path, pace="replay")
     assert_same_files(tmp_path, simulated(federation), federation, result)
-    assert not fleet.pids and fleet.nursery.returncode == 0 and not processes_in(tmp_path)
+    assert not fleet.pids and fleet.starter.returncode == 0 and not processes_in(tmp_path)
     marks = sorted({row[1] for row in result.rows})
     assert marks == sorted({*range(0, federation.rounds, federation.every), federation.rounds})
     wire = json.loads((tmp_path / "out" / "wire.json").read_text())
@@ -73,20 +72,24 @@ def test_by_the_clock_an_interrupted_run_goes_on_where_it_was(name, tmp_path):
     assert fresh == 0.0 if name == "pao-fed-c2" else 0 < fresh - time.time() < 60
     for member in roster_of(federation.instance()).members:
         (tmp_path / "out" / "nodes" / member.name).mkdir()
-        write_status(tmp_path / "out" / "nodes" / member.name, {"round": 4, "done": False})
+        was_in_round_four(tmp_path / "out" / "nodes" / member.name)
     for given in ({}, {"start": 1e9}):
         again = Fleet(path, federation, tmp_path / "out", **given)
         begins = again.deploy["start"] + 4 * 100.0
         assert 0 < begins - time.time() < 60
         for member in again.roster.members:
-            write_status(again.nodes / member.name, {"round": 4, "done": False})
+            was_in_round_four(again.nodes / member.name)
+
+
+def was_in_round_four(folder):
+    (folder / "status.json").write_text('{"round": 4, "done": false}')
 
 
 def test_a_fleet_that_cannot_go_on_says_why(tmp_path):
     sessions = set()
 
     def look(fleet, statuses):
-        sessions.add(os.getsid(fleet.nursery.pid))
+        sessions.add(os.getsid(fleet.starter.pid))
 
     with pytest.raises(Halted, match="Not done after 1 seconds"):
         deployed(SMALL["pao-fed-c2"].with_(rounds=100_000), tmp_path, look, seconds=1.0, pace="replay")
@@ -107,8 +110,8 @@ def test_a_node_that_ends_unexpectedly_leaves_its_traceback_in_its_log(tmp_path)
     """What no sentence was made for: here an order that is not one."""
     order = {"name": "client-0", "description": "none.toml", "folder": str(tmp_path / "client-0"), "deploy": {}}
     code = (
-        "import archipel.deploy.nursery as nursery, os\n"
-        f"nursery.start({order | {'changes': 3}!r}, {{}}, os.pipe())\n"
+        "import archipel.deploy.processes as processes, os\n"
+        f"processes.start({order | {'changes': 3}!r}, {{}}, os.pipe())\n"
         "os.wait()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
@@ -125,7 +128,7 @@ from harness import Village
 from archipel import Federation, PaoFed, Synthetic
 village = Village(Federation(Synthetic(clients=2, features=8, test=5), PaoFed(step=0.1), rounds=5))
 village.run()
-import archipel.deploy.node, archipel.deploy.zenoh_link, archipel.deploy.member
+import archipel.deploy.node, archipel.deploy.zenoh_link, archipel.deploy.run_node
 heavy = [m for m in ("numba", "llvmlite", "scipy", "matplotlib", "torch", "cvxpy", "dp_accounting", "opendp",
                      "pandas", "sklearn", "rich", "typer") if m in sys.modules]
 print(heavy)

@@ -21,7 +21,7 @@ def state_of(player: Player) -> dict[str, Any]:
     parts = {
         "me": dict(named_leaves(player.me)),
         "post": player.office.state(),
-        "desk": player.desk.state(),
+        "mailbox": player.mailbox.state(),
     }
     if player.source is not None:
         parts |= {"source": player.source.state(), "data": player.source.keep(player.data)}
@@ -32,7 +32,7 @@ def state_of(player: Player) -> dict[str, Any]:
 
 def restore(player: Player, record: dict[str, Any]) -> None:
     """Be what a record says."""
-    parts: dict[str, dict[str, Any]] = {"me": {}, "post": {}, "desk": {}, "source": {}, "data": {}}
+    parts: dict[str, dict[str, Any]] = {"me": {}, "post": {}, "mailbox": {}, "source": {}, "data": {}}
     for name, value in record.items():
         prefix, dot, rest = name.partition(".")
         if dot:
@@ -40,7 +40,7 @@ def restore(player: Player, record: dict[str, Any]) -> None:
     for name, array in named_leaves(player.me):
         array[...] = parts["me"][name]
     player.office.restore(parts["post"])
-    player.desk.restore(parts["desk"])
+    player.mailbox.restore(parts["mailbox"])
     player.pace.restore(record["pace"])
     for name in PLAIN:
         setattr(player, name, record[name])
@@ -49,5 +49,5 @@ def restore(player: Player, record: dict[str, Any]) -> None:
     player.account.resume(record["charges"], player.me)
     if player.source is not None:
         player.source.restore(parts["source"])
-        moment = player.part.moment(player.round, False)
+        moment = player.view.moment(player.round, False)
         player.data = player.source.recall(parts["data"], moment) if record["fresh"] else None

@@ -1,6 +1,6 @@
 """The life of one node as a process: its order, its errors as one sentence, its end.
 
-`archipel-node federation.toml --name sensor-17` (or `python -m archipel.deploy.member ...`) is `archipel node` for a
+`archipel-node federation.toml --name sensor-17` (or `python -m archipel.deploy.run_node ...`) is `archipel node` for a
 device: it needs NumPy, Zenoh and cryptography, and nothing else.
 """
 
@@ -36,11 +36,12 @@ def live(order: dict[str, Any]) -> int:
         federation = federation.with_(deploy=deploy)
         folder = Path(order["folder"]) if order.get("folder") else None
         addresses = {**deploy.addresses, **order.get("addresses", {})}
-        node = open_node(federation, order["name"], Path(order["description"]).parent, folder, addresses)
+        base, linger = Path(order["description"]).parent, order.get("linger", 1.0)
+        node = open_node(federation, order["name"], base, folder, addresses, linger)
     except EXPECTED as problem:
         return last_words(order["name"], problem, 2)
     try:
-        node.run(lambda: bool(stopped) or (parent is not None and os.getppid() != parent), order.get("linger", 1.0))
+        node.run(lambda: bool(stopped) or (parent is not None and os.getppid() != parent))
     except EXPECTED as problem:
         return last_words(order["name"], problem, 1)
     finally:

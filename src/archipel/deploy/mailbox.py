@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.deploy import wire
-from archipel.deploy.part import Part
 from archipel.deploy.post import LOG, PostOffice
+from archipel.deploy.view import View
 from archipel.deploy.wire import Frame
 from archipel.turns import Tell, Turn
 
@@ -36,14 +36,14 @@ class Told(NamedTuple):
     body: bytes
 
 
-class Desk:
+class Mailbox:
     """One node's sorted letters. Neighbours have numbers here, in the order of the post office."""
 
-    def __init__(self, part: Part, office: PostOffice, replay: bool):
+    def __init__(self, view: View, office: PostOffice, replay: bool):
         self.office, self.replay = office, replay
         self.names = list(office.neighbours)
         self.number = {name: i for i, name in enumerate(self.names)}
-        turns, count = part.plan.turns, len(self.names)
+        turns, count = view.plan.turns, len(self.names)
         self.reported = np.full((count, len(turns)), -1, np.int64)
         self.there = np.full((count, len(turns)), -1, np.int64)  # twice the round, and one where it is there
         self.recent = np.zeros((count, len(turns)), np.uint64)  # bit i: it said something i rounds before `reported`
@@ -51,12 +51,12 @@ class Desk:
         self.told: dict[int, Told] = {}  # turn -> answer
         self.words: list[list[Said]] = [[] for _ in turns]
         self.stashed = [0] * count
-        self.most = 2 * part.plan.late + 16  # words of one neighbour that wait here; further ones wait outside
+        self.most = 2 * view.plan.late + 16  # words of one neighbour that wait here; further ones wait outside
         self.over = False
         self.faults: Counter[str] = Counter()
         self.first_tell = next((i for i, turn in enumerate(turns) if isinstance(turn, Tell)), -1)
-        self.speakers = [self.numbers(part.incoming[i]) for i in range(len(turns))]
-        self.listeners = [self.numbers(part.outgoing[i]) for i in range(len(turns))]
+        self.speakers = [self.numbers(view.incoming[i]) for i in range(len(turns))]
+        self.listeners = [self.numbers(view.outgoing[i]) for i in range(len(turns))]
         self.is_turn = [isinstance(turn, Turn) for turn in turns]
 
     def numbers(self, phases: Any) -> set[int]:

@@ -1,0 +1,56 @@
+"""The real world: the system's clocks and chance, a folder, a link."""
+
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from archipel.deploy.world import Disk, Link
+from archipel.disk import Folder
+from archipel.errors import BadInput
+
+BOOT = getattr(time, "CLOCK_BOOTTIME", None)  # counts while the machine sleeps; not on every system
+
+
+class RealWorld:
+    """What is around a node on a device."""
+
+    def __init__(self, link: Link, disk: Disk | None = None):
+        self.link, self.disk = link, disk
+
+    def now(self) -> float:
+        return time.monotonic() if BOOT is None else time.clock_gettime(BOOT)
+
+    def clock(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def chance(self) -> int:
+        return secrets.randbits(63) + 1
+
+    def secure_noise(self) -> None:
+        from archipel.privacy.noise import use_secure_noise
+
+        use_secure_noise()
+
+    def about(self) -> dict[str, Any]:
+        return {"pid": os.getpid(), "time": time.time()}
+
+
+def real_world(name: str, neighbours: Iterable[str], settings: dict[str, Any], folder: Path) -> RealWorld:
+    """A folder, then the network: a node whose folder is in use does not disturb the one that uses it."""
+    from archipel.deploy.zenoh_link import ZenohLink
+
+    try:
+        disk = Folder(folder)
+    except OSError as problem:
+        raise BadInput("deploy.state", str(folder), f"a folder that can be written to ({problem})") from problem
+    try:
+        return RealWorld(ZenohLink(name, neighbours, settings), disk)
+    except BaseException:
+        disk.close()
+        raise

@@ -1,0 +1,80 @@
+"""Files that must survive, on the disk of this machine. `deploy.world` says what a node may ask of a disk."""
+
+import os
+from pathlib import Path
+
+from archipel.errors import BadInput
+
+force = getattr(os, "fdatasync", os.fsync)  # not on every system
+
+
+class LockedFile:
+    """A file that one process at a time has open."""
+
+    def __init__(self, path: str | os.PathLike[str], key: str, right: str):
+        self.path = Path(path)
+        self.number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            import fcntl
+        except ImportError:  # not on this system
+            return
+        try:
+            fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as taken:
+            os.close(self.number)
+            raise BadInput(key, str(self.path), right) from taken
+
+    def read(self) -> bytes:
+        """All of it."""
+        return os.pread(self.number, os.fstat(self.number).st_size, 0)
+
+    def write(self, data: bytes, at: int) -> None:
+        """Write at a place; what lies behind stays."""
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self.number, data[done:], at + done)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.number, size)
+
+    def sync(self) -> None:
+        """What was written survives the machine when this returns."""
+        force(self.number)
+
+    def close(self) -> None:
+        os.close(self.number)
+
+
+class Folder:
+    """A folder of this machine."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock = LockedFile(self.path / "lock", "deploy.state", "a folder that no other node is using")
+
+    def open(self, name: str) -> LockedFile:
+        """A file of it, made where it is not there."""
+        return LockedFile(self.path / name, "deploy.state", "a file that no other process has open")
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put a whole file in the place of another: who reads it sees one or the other."""
+        part = self.path / f"{name}.part"
+        part.write_bytes(data)
+        part.replace(self.path / name)
+
+    def sync(self) -> None:
+        """The names of new files survive the machine when this returns."""
+        sync_folder(self.path)
+
+    def close(self) -> None:
+        self.lock.close()
+
+
+def sync_folder(path: Path) -> None:
+    if os.name == "posix":
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,53 @@
+"""The gradient of the newest sample of a stream, which does not move the model: others are told of it."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.node import kernel
+from archipel.parts import LearnPiece, ProtectPiece
+from archipel.parts.learn.online import Steps, descent
+from archipel.turns import Setup
+
+
+class Downhill(NamedTuple):
+    direction: Any  # e x, for the squared loss
+
+
+@cache
+def finding(pay: Any, bound: Any, noise: Any) -> Any:
+    @kernel
+    def find(me: Any, data: Any, settings: Any, moment: Any) -> Any:
+        """The way down; bounded, paid for and noised if it is protected."""
+        scale = pay(me, settings, moment)
+        if scale < 0.0:
+            return False
+        error = bound(descent(me.model, data, settings.learn), data.features, settings)
+        for j in range(me.model.shape[0]):
+            me.learn.direction[j] = error * data.features[j] if error != 0.0 else error
+        noise(me.learn.direction, scale, settings, moment)
+        return True
+
+    return find
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The descent direction of each new sample, for a share part that says it."""
+
+    data_kind: ClassVar[str] = "stream"
+
+    def sensitivity(self, setup: Setup) -> float:
+        """Two clipped gradients differ by at most this."""
+        return 2 * float(setup.privacy.clip)
+
+    def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
+        real = np.dtype(setup.dtype).type
+        state = Downhill(np.zeros((setup.task.clients, setup.task.size), setup.dtype))
+        run = finding(protect.pay, protect.bound, protect.noise)
+        return LearnPiece(run, state, Steps(real(1), int(setup.task.loss)), read_by="direction")
+
+    def start(self, setup: Setup) -> Any:
+        return np.zeros(setup.task.size, setup.dtype)

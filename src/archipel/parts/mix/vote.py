@@ -1,0 +1,59 @@
+"""A step along the votes of all who are heard: by majority, or by their mean. Bernstein et al., ICML 2018."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from archipel.describe import key
+from archipel.errors import BadInput
+from archipel.node import kernel
+from archipel.parts import MixPiece, Place, SharePiece, empty
+from archipel.parts.mix.mean import Mean, hearing, sums
+from archipel.turns import Setup
+
+
+class Length(NamedTuple):
+    step: Any
+
+
+@kernel
+def majority(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    for j in range(me.model.shape[0]):
+        if inbox.count[j] > 0:
+            me.model[j] += settings.mix.step * np.sign(inbox.total[j])
+
+
+@kernel
+def mean(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    for j in range(me.model.shape[0]):
+        if inbox.count[j] > 0:
+            me.model[j] += settings.mix.step * (inbox.total[j] / inbox.count[j])
+
+
+@dataclass(frozen=True)
+class Vote:
+    """A server moves each parameter by `step`, where most clients want it to go, or by their mean."""
+
+    needs_whole: ClassVar[bool] = True
+
+    step: float = key(0.005, "how far a vote moves a parameter", above=0)
+    by: str = key("majority", "how votes are counted", choices=("majority", "mean"))
+    limit: int = key(10, "how many rounds late a vote may be and still count", at_least=0)
+
+    def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        if not place.of_change:
+            raise BadInput("algorithm.share.kind", "models", "one that says changes: votes are on where to go")
+        if place.own:
+            raise BadInput(
+                "topology.kind", "peers", "one with a server: who votes looks at the same model as all others"
+            )
+        settings = Length(np.dtype(place.dtype).type(self.step))
+        finish = majority if self.by == "majority" else mean
+        return MixPiece(hearing(share.fold), finish, sums(place), empty(place.receivers), settings, self.limit)
+
+    def one_way(self) -> "Vote":
+        return self
+
+    def across(self) -> Mean:
+        return Mean(0)

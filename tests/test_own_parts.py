@@ -1,0 +1,158 @@
+"""Parts by name and from a user's own file: read, written back, compiled; docs/new-algorithm.md is what is tested."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from archipel import Algorithm, Federation, Synthetic
+from archipel.algorithms.online import PaoFed
+from archipel.describe import moved
+from archipel.errors import BadInput
+from archipel.parts.learn.online import OnlineStep
+from archipel.parts.mix.mean import Mean
+from archipel.parts.mix.robust import TrimmedMean
+from archipel.parts.share.portions import Portions
+from archipel.parts.share.whole import Whole
+from archipel.privacy.policy import Privacy
+from archipel.registry import FAMILIES, kind_of
+from archipel.testing import check_algorithm
+from archipel.topology import Peers
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "new-algorithm.md"
+FILES = {
+    found[1]: block
+    for block in re.findall(r"```(?:python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    if (found := re.match(r"# (\S+)", block))
+}
+STREAM = Synthetic(clients=8, features=10, test=20)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def read(algorithm, **more):
+    return Federation.from_table({"problem": {"kind": "synthetic"}, "algorithm": algorithm, **more})
+
+
+def test_every_family_is_filled_by_name():
+    kinds = {"learn": {"kind": "online-step", "step": 0.1}, "mix": {"kind": "trimmed-mean", "share": 0.3}}
+    federation = read({"kind": "pao-fed", **kinds, "share": {"kind": "whole"}, "protect": {"kind": "openly"}})
+    own = federation.algorithm
+    assert own.learn == OnlineStep(step=0.1) and own.mix == TrimmedMean(share=0.3) and own.share == Whole()
+    parts = own.parts(Federation(STREAM, own).setup())
+    assert parts.mix == own.mix and parts.protect.where == "nowhere"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_part_is_read_and_written(family):
+    for kind, cls in FAMILIES[family].items():
+        federation = read({"kind": "composed", family: {"kind": kind}})
+        assert type(getattr(federation.algorithm, family)) is cls and kind_of(cls()) == kind
+        again = Federation.from_table(tomllib.loads(federation.to_toml()))
+        assert again.algorithm == federation.algorithm
+
+
+def test_what_is_wrong_in_parts_is_said_at_once():
+    with pytest.raises(BadInput) as found:
+        read({"kind": "pao-fed", "mix": {"kind": "trimed-mean"}, "share": {"kind": "portions", "size": 0}})
+    said = [str(finding) for finding in found.value.findings]
+    assert len(said) == 2 and "algorithm.share.size = 0" in said[0] and '"trimmed-mean"' in said[1]
+    with pytest.raises(BadInput, match=r"algorithm.mix = 3"):
+        read({"kind": "pao-fed", "mix": 3})
+    with pytest.raises(BadInput, match=r"algorithm.mix.shair"):
+        read({"kind": "pao-fed", "mix": {"kind": "krum", "shair": 0.1}})
+
+
+def test_composed_has_defaults_and_is_what_a_kind_is():
+    named = Federation(STREAM, PaoFed(step=0.3, portion=3, limit=10), rounds=30, engine="plain")
+    setup = named.setup()
+    parts = PaoFed(step=0.3, portion=3).parts(setup)
+    same = named.with_(algorithm=Algorithm(learn=parts.learn, share=parts.share, mix=parts.mix))
+    assert named.run().final("mse") == same.run().final("mse")
+    assert Algorithm().parts(setup)[:4] == (OnlineStep(), parts.protect, Whole(), Mean())
+    private = Federation(STREAM, Algorithm(), privacy=Privacy(epsilon=1.0, clip=0.5), rounds=5)
+    assert Algorithm().parts(private.setup()).protect.where == "sample"
+
+
+def test_the_files_of_the_page_are_short():
+    for name in ("my_learn.py", "my_share.py", "my_mix.py"):
+        lines = [
+            line for line in FILES[name].splitlines() if line.strip() and not line.startswith(("#", "from", "import"))
+        ]
+        assert len(lines) < 30, name
+
+
+def test_parts_of_a_users_files_run_and_are_written_back(folder):
+    federation = Federation.load(folder / "own.toml", rounds=20)
+    assert type(federation.algorithm.mix).__name__ == "Damped"
+    check_algorithm(federation, parallel=True)
+    again = Federation.from_table(tomllib.loads(federation.to_toml()))
+    assert again.algorithm == federation.algorithm
+    assert federation.with_(rounds=100).run().final("mse") < federation.with_(rounds=2).run().final("mse")
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "moved.toml").write_text(moved(federation.to_toml(), elsewhere))
+    assert 'kind = "../my_mix.py:Damped"' in (elsewhere / "moved.toml").read_text()
+    assert Federation.load(elsewhere / "moved.toml").algorithm == federation.algorithm
+
+
+def test_a_kernel_of_a_users_file_is_found_in_the_cache(folder, monkeypatch):
+    script = "import sys, archipel; f = archipel.Federation.load(sys.argv[1], rounds=3, engine='serial'); f.run(); " + (
+        "from archipel.simulate.rounds import advancing; from archipel.simulate.compile import build; "
+        "e = f.engine_of(f.instance()); e.advance(0, 1); print(sum(e.kernel.stats.cache_hits.values()))"
+    )
+    monkeypatch.setenv("ARCHIPEL_CACHE", str(folder / "cache"))
+    command = [sys.executable, "-c", script, str(folder / "own.toml")]
+    hits = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)]
+    assert hits == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("nowhere.py:Mix", "a Python file that exists"),
+        ("my_mix.py:Dampd", 'a class or function of my_mix.py: "Damped"'),
+        ("broken.py:Mix", "broken.py that Python can load \\(ZeroDivisionError"),
+    ],
+)
+def test_what_is_wrong_with_a_users_file_is_a_sentence(kind, sentence, folder):
+    (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "wrong.toml").write_text(FILES["own.toml"].replace("my_mix.py:Damped", kind))
+    with pytest.raises(BadInput, match=sentence) as found:
+        Federation.load(folder / "wrong.toml")
+    assert "algorithm.mix.kind" in str(found.value)
+
+
+def test_an_algorithm_and_a_problem_may_be_a_users_too(folder):
+    (folder / "mine.py").write_text(
+        "from dataclasses import dataclass\nfrom archipel.algorithms.online import PaoFed\n"
+        "from archipel.problems.synthetic import Synthetic\n"
+        "@dataclass(frozen=True)\nclass Mine(PaoFed):\n    step: float = 0.1\n"
+        "@dataclass(frozen=True)\nclass Few(Synthetic):\n    clients: int = 5\n"
+    )
+    (folder / "mine.toml").write_text(
+        'rounds = 5\n[problem]\nkind = "mine.py:Few"\nfeatures = 6\ntest = 9\n'
+        '[algorithm]\nkind = "mine.py:Mine"\n[algorithm.mix]\nkind = "median"\n'
+    )
+    federation = Federation.load(folder / "mine.toml")
+    assert federation.algorithm.step == 0.1 and federation.problem.clients == 5
+    assert np.isfinite(federation.with_(engine="plain").run().final("mse"))
+    assert Federation.from_table(tomllib.loads(federation.to_toml())).algorithm == federation.algorithm
+
+
+def test_parts_make_a_different_deployment():
+    from archipel.deploy.roster import shared
+
+    several = [
+        Federation(STREAM, Algorithm(mix=mix, share=Portions(2)), Peers()) for mix in (None, Mean(), TrimmedMean())
+    ]
+    assert len({str(shared(federation)) for federation in several}) == 3
