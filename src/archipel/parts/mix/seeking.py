@@ -209,14 +209,11 @@ def seekers(setup: Any, most: int) -> Seeker:
         raise BadInput("topology.clusters", "discover", "fewer peers: every peer knows all signatures")
     zeros = [np.zeros((count, size)) for _ in range(2)]
     common = Common(zeros[0], Known(zeros[1]), dual.duals(links.degree, size, float))
-    known = [np.zeros((count, count, size)), np.zeros((count, count), np.int64), np.zeros((count, count), np.int64)]
+    labels = np.zeros((count, count), np.int64)
     return Seeker(
-        common,
-        friends_of(links, count),
-        np.arange(count)[:, None],
-        *known,
-        repeated(room_for(count, size, most), count),
-    )
+        common, friends_of(links, count), np.arange(count)[:, None], np.zeros((count, count, size)), labels,
+        labels.copy(), repeated(room_for(count, size, most), count),
+    )  # fmt: skip
 
 
 def turns(act: Any, setup: Any, most: int) -> tuple[Turn, Turn]:
