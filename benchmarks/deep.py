@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from archipel.algorithms.fedavg_deep import FedAvgDeep
+from archipel.algorithms.deep import FedAvgDeep
 from archipel.draws import key_of
 from archipel.federation import Federation
 from archipel.generators import shuffled_batches
@@ -86,7 +86,7 @@ def rounds(model, repeats, folder):
     federation = Federation(problem, FedAvgDeep(STEP, BATCH), rounds=1000)
     instance = federation.instance(1)
     engine = federation.engine_of(instance)
-    module, done = copy.deepcopy(instance.task.source.learner.module), {"ours": 0, "bare": 0}
+    module, done = copy.deepcopy(instance.task.learner.module), {"ours": 0, "bare": 0}
 
     def ours():
         engine.advance(done["ours"], done["ours"] + 1)

@@ -258,6 +258,16 @@ def test_what_cannot_be_audited_is_refused():
         examine(described)
 
 
+def test_an_audit_says_of_a_federation_what_its_ledger_says(tmp_path):
+    """Files that are standardised by everyone's data: assumed, though the twin's are not."""
+    for name in "abc":
+        np.savez(tmp_path / name, x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20.0))
+    files = Files(str(tmp_path))
+    federation = Federation(files, OnlineFed(), privacy=Privacy(epsilon=2.0, clip=1.0), rounds=10)
+    assert federation.instance().plan.accountant.terms.how == "assumed"
+    assert {verdict.guarantee for verdict in examine(federation, **FEW)} == {"assumed"}
+
+
 def test_pgfl_on_a_star_is_audited():
     """Servers find each copy's clients in their places: no index leaves its array."""
     from archipel.algorithms.pgfl import Pgfl
@@ -269,13 +279,3 @@ def test_pgfl_on_a_star_is_audited():
     described = Federation(problem, Pgfl(), Star(clusters=2), privacy=privacy, rounds=5)
     for verdict in examine(described, releases=400, rounds=2, engine="plain"):
         assert verdict.guarantee == "enforced" and not verdict.refuted
-
-
-def test_an_audit_says_of_a_federation_what_its_ledger_says(tmp_path):
-    """Files that are standardised by everyone's data: assumed, though the twin's are not."""
-    for name in "abc":
-        np.savez(tmp_path / name, x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20.0))
-    files = Files(str(tmp_path))
-    federation = Federation(files, OnlineFed(), privacy=Privacy(epsilon=2.0, clip=1.0), rounds=10)
-    assert federation.instance().plan.accountant.terms.how == "assumed"
-    assert {verdict.guarantee for verdict in examine(federation, **FEW)} == {"assumed"}

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from archipel import Federation, OnlineFed, Synthetic
-from archipel.algorithms import fedavg_deep, mirror_deep, pldp_fl
-from archipel.algorithms.fedavg_deep import DpFedAvgDeep
-from archipel.algorithms.mirror_deep import MirrorDeep
+from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.canaries import Planted, both, examine_once
 from archipel.errors import BadInput
+from archipel.parts.protect import batch, mix, personal
 from archipel.problems.deep import Deep
 from archipel.problems.linear import Linear
 from archipel.topology import Digraph
@@ -39,7 +38,7 @@ def test_honest_federations_are_believed_and_something_is_found(algorithm):
 def test_noise_left_out_is_caught(algorithm, monkeypatch):
     """A tenth of the noise that the ledger is charged for, at epsilon 1."""
     lower = {"budgets": (1.0, 1.0)} if isinstance(algorithm, PldpFl) else {"epsilon": 1.0}
-    for module in (pldp_fl, fedavg_deep, mirror_deep):
+    for module in (personal, mix, batch):
         true = module.add_gaussian
         monkeypatch.setattr(module, "add_gaussian", lambda a, s, *rest, true=true: true(a, s / 10, *rest))
     verdict = examine_once(federation(replace(algorithm, **lower)), 400)

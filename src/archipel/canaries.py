@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms.fedavg_deep import DpFedAvgDeep
-from archipel.algorithms.mirror_deep import MirrorDeep
-from archipel.algorithms.pldp_fl import PldpFl, sensitivity
+from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep
+from archipel.algorithms.pldp_fl import PldpFl
 from archipel.auditing import Verdict
 from archipel.draws import key_of, uniform
 from archipel.errors import BadInput
 from archipel.federation import Federation
+from archipel.parts.mix.push_whole import Mass
 from archipel.privacy.one_run import best_count, gaussian_epsilon, guessed
 from archipel.problems.models.learners import Batch, Linear
 from archipel.problems.task import Task
@@ -56,8 +56,9 @@ def examine_once(
         raise BadInput("algorithm.kind", kind_of(federation.algorithm), right)
     if not 50 <= canaries <= 100_000:
         raise BadInput("audit.canaries", canaries, "50 to 100,000")
-    scores, included, accountant = way(federation, canaries, note)
-    claimed, delta, risk = float(accountant.paid().epsilon.max()), accountant.delta, 1 - confidence
+    scores, included, plan = way(federation, canaries, note)
+    accountant, risk = plan.accountant, 1 - confidence
+    claimed, delta = float(accountant.paid(plan.tables).epsilon.max()), accountant.delta
     count = best_count(canaries, claimed, delta, risk)
     found = guessed(scores, included, count)
     test = f"one run, {found.right} of {found.made} guesses right, as of Gaussian noise"
@@ -122,7 +123,7 @@ def both(source: Any, canaries: int, seed: int) -> tuple[Any, Any]:
 
 
 def records(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any, Any]:
-    """Scores of canary records, which are in, and the accountant after the run."""
+    """Scores of canary records, which are in, and the plan after the run."""
     algorithm, seed = federation.algorithm, federation.seed
     included = np.random.default_rng([seed, 78]).random(canaries) < 0.5
     replaced = getattr(algorithm, "relation", "add-remove") == "replace-one"
@@ -133,7 +134,7 @@ def records(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
     (at, turn), settings = spoken_turn(instance), instance.plan.settings
 
     def watched(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> bool:
-        before, weight = me.model.copy(), float(me.weight[0]) if hasattr(me, "weight") else 1.0
+        before, weight = me.model.copy(), float(me.mix.mass[0]) if isinstance(me.mix, Mass) else 1.0
         told = turn.act(me, data, said, settings, moment)
         if told:
             seen.append((moment.round, moment.node, before, (me.model.astype(float) - before) * weight))
@@ -144,12 +145,12 @@ def records(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
     played(instance._replace(plan=instance.plan._replace(turns=tuple(turns))), federation.rounds, note)
     x, y = both(bare.source, canaries, seed)
     scores, owned = np.zeros(canaries), planted.dealt(bare)
-    look = Look(settings.learner, settings.clip, norm_of(algorithm), replaced, canaries, x, y)
+    look = Look(settings.learn.learner, settings.protect.clip, norm_of(algorithm), replaced, canaries, x, y)
     for n, k, before, change in seen:
         step = step_of(algorithm, settings, n, k, instance)
         own = slice(int(bare.source.starts[k]), int(bare.source.starts[k + 1]))
         scores[owned[k]] += scored(look, owned[k], before, change, step, bare.source.x[own], bare.source.y[own])
-    return scores, included, instance.plan.accountant
+    return scores, included, instance.plan
 
 
 def spoken_turn(instance: Any) -> tuple[int, Any]:
@@ -171,13 +172,14 @@ def norm_of(algorithm: Any) -> int:
 
 def step_of(algorithm: Any, settings: Any, n: int, k: int, instance: Any) -> Step:
     """How a step was made, which is public."""
+    learn, mine = settings.learn, instance.plan.tables[instance.data_role].protect
     if isinstance(algorithm, PldpFl):
-        rate, samples = float(settings.rates[k]), float(settings.samples[k])
-        mu = float(instance.plan.tables["client"].mu[k, 0])
-        return Step(-samples * rate / settings.step, rate, sensitivity(settings) / mu, settings.local_steps)
-    rate = settings.batch / float(settings.samples[k])
-    noise = max(float(settings.scales[k]), 1e-9) * (2**0.5 if norm_of(algorithm) == 1 else 1.0)
-    return Step(-settings.batch * (n + 1) ** settings.fall / settings.step, rate, noise, 1)
+        rate, mu = float(settings.protect.rates[k]), float(mine.mu[k, 0])
+        scale = -float(learn.samples[k]) * rate / learn.step
+        return Step(scale, rate, settings.protect.change / mu, learn.local_steps)
+    rate = learn.batch / float(learn.samples[k])
+    noise = max(float(mine.noise[k, 0]), 1e-9) * (2**0.5 if norm_of(algorithm) == 1 else 1.0)
+    return Step(-learn.batch * (n + 1) ** learn.fall / learn.step, rate, noise, 1)
 
 
 class Look(NamedTuple):
@@ -205,6 +207,8 @@ def scored(look: Look, owned: Any, model: Any, change: Any, step: Step, x: Any, 
         own, way = own + other.sum(0), way - other
     often = step.steps * step.rate
     residual = step.scale * change - often * (own + 0.5 * way.sum(0))
+    known = np.linalg.qr(np.stack([own, way.sum(0)], 1).astype(float))[0]  # how much of these is there says nothing
+    residual, way = residual - known @ (known.T @ residual), way - (way @ known) @ known.T
     inner = often**2 / 4 * (way @ way.T) + step.steps * step.deviation**2 * np.eye(len(way))
     return often * np.linalg.solve(inner, way @ residual)
 
@@ -230,26 +234,32 @@ def clipped_gradients(look: Look, model: Any, rows: Any) -> Any:
 
 
 def clients(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any, Any]:
-    """Scores of canary clients, which are in, and the accountant after the run."""
+    """Scores of canary clients of the first server, which are in, and the plan after the run."""
     instance, seed = federation.instance(), federation.seed
     draw, size = np.random.default_rng([seed, 79]), instance.task.size
     included = draw.random(canaries) < 0.5
     ways = draw.standard_normal((canaries, size))
-    ways *= instance.plan.settings.clip / np.linalg.norm(ways, axis=1, keepdims=True)
+    ways *= instance.plan.settings.protect.clip / np.linalg.norm(ways, axis=1, keepdims=True)
     scores, (at, turn), made = np.zeros(canaries), spoken_turn(instance), instance.plan.settings
-    inner = made.asked**2 / 4 * (ways @ ways.T) + made.sigma**2 * np.eye(canaries)
+    sigma = float(instance.plan.tables["server"].protect.noise[0, 0])
+    inner = made.asked**2 / 4 * (ways @ ways.T) + sigma**2 * np.eye(canaries)
     best = np.linalg.solve(inner, ways)  # the best linear guess of who is in, as in `scored`
 
     def joined(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """What canary clients say that are in and asked, in secret, is in the sum with all the others."""
+        if moment.node > 0:
+            turn.merge(me, inbox, settings, moment)
+            return
         asked = np.array([uniform(key_of(seed, k, moment.round), PURPOSE) < settings.asked for k in range(canaries)])
         plain, before = inbox.total.astype(float), me.model.astype(float)
         np.add(inbox.total, (included & asked).astype(float) @ ways, out=inbox.total, casting="same_kind")
         turn.merge(me, inbox, settings, moment)
-        shown = (me.model - before) * settings.total - plain  # the others' updates are known to who knows their data
+        shown = (me.model - before) * settings.protect.expected[
+            0
+        ] - plain  # the others' updates are known to who knows their data
         np.add(scores, best @ (shown - settings.asked / 2 * ways.sum(0)), out=scores)
 
     turns = list(instance.plan.turns)
     turns[at] = turn._replace(merge=joined)
     played(instance._replace(plan=instance.plan._replace(turns=tuple(turns))), federation.rounds, note)
-    return scores, included, instance.plan.accountant
+    return scores, included, instance.plan

@@ -159,6 +159,17 @@ def assign_loop(a: Any, b: Any) -> None:
         a[j] = b[j]
 
 
+def fill(a: Any, number: Any) -> None:
+    """a = number, everywhere, in place."""
+    a[...] = number
+
+
+@fast(fill)
+def fill_loop(a: Any, number: Any) -> None:
+    for j in range(a.shape[0]):
+        a[j] = number
+
+
 def add_scaled(a: Any, factor: Any, b: Any) -> None:
     """a += factor * b, in place."""
     a += factor * b
@@ -168,6 +179,28 @@ def add_scaled(a: Any, factor: Any, b: Any) -> None:
 def add_scaled_loop(a: Any, factor: Any, b: Any) -> None:
     for j in range(a.shape[0]):
         a[j] += factor * b[j]
+
+
+def add_all(a: Any, number: Any) -> None:
+    """a += number, everywhere, in place."""
+    a += number
+
+
+@fast(add_all)
+def add_all_loop(a: Any, number: Any) -> None:
+    for j in range(a.shape[0]):
+        a[j] += number
+
+
+def subtract(out: Any, a: Any, b: Any) -> None:
+    """out = a - b; `out` may be one of them."""
+    np.subtract(a, b, out=out)
+
+
+@fast(subtract)
+def subtract_loop(out: Any, a: Any, b: Any) -> None:
+    for j in range(out.shape[0]):
+        out[j] = a[j] - b[j]
 
 
 def add_exactly(a: Any, factor: Any, b: Any) -> None:

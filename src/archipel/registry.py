@@ -37,6 +37,7 @@ ALGORITHMS = Names(
     {
         "composed": "archipel.algorithms.composed:Algorithm",
         "pao-fed": "archipel.algorithms.online:PaoFed",
+        "pao-fed-replay": "archipel.algorithms.online:PaoFedReplay",
         "pso-fed": "archipel.algorithms.online:PsoFed",
         "online-fedsgd": "archipel.algorithms.online:OnlineFedSgd",
         "online-fed": "archipel.algorithms.online:OnlineFed",
@@ -61,9 +62,15 @@ ALGORITHMS = Names(
         "published-mirror-descent": "archipel.algorithms.mirror_published:PublishedMirrorDescent",
         "dp-fedavg": "archipel.algorithms.dp_fedavg:DpFedAvg",
         "fedavg": "archipel.algorithms.fedavg:FedAvg",
-        "fedavg-deep": "archipel.algorithms.fedavg_deep:FedAvgDeep",
-        "mirror-deep": "archipel.algorithms.mirror_deep:MirrorDeep",
-        "dp-fedavg-deep": "archipel.algorithms.fedavg_deep:DpFedAvgDeep",
+        "fedprox": "archipel.algorithms.fedavg:FedProx",
+        "scaffold": "archipel.algorithms.fedavg:Scaffold",
+        "fedavgm": "archipel.algorithms.fedavg:FedAvgM",
+        "fedadam": "archipel.algorithms.fedavg:FedAdam",
+        "fedbuff": "archipel.algorithms.fedavg:FedBuff",
+        "gossip": "archipel.algorithms.gossip:Gossip",
+        "fedavg-deep": "archipel.algorithms.deep:FedAvgDeep",
+        "mirror-deep": "archipel.algorithms.deep:MirrorDeep",
+        "dp-fedavg-deep": "archipel.algorithms.deep:DpFedAvgDeep",
     }
 )
 
@@ -79,19 +86,33 @@ PROBLEMS = Names(
         "pictures": "archipel.problems.clustered:Pictures",
         "drifting": "archipel.problems.drifting:Drifting",
         "growing-mean": "archipel.problems.drifting:GrowingMean",
-        "files": "archipel.problems.measured:Files",
+        "files": "archipel.problems.own:Files",
         "deep": "archipel.problems.deep:Deep",
     }
 )
 
 
-LEARNS = Names({"online-step": "archipel.parts.learn.online:OnlineStep"})
+LEARNS = Names(
+    {
+        "online-step": "archipel.parts.learn.online:OnlineStep",
+        "gradient": "archipel.parts.learn.gradient:Gradient",
+        "epochs": "archipel.parts.learn.epochs:Epochs",
+        "controlled-epochs": "archipel.parts.learn.scaffold:ControlledEpochs",
+        "replay": "archipel.parts.learn.replay:Replay",
+        "deep-epochs": "archipel.parts.learn.deep:Epochs",
+        "gradient-step": "archipel.parts.learn.deep:GradientStep",
+        "dp-sgd": "archipel.parts.learn.deep:DpSgd",
+    }
+)
 
 PROTECTS = Names(
     {
         "openly": "archipel.parts.protect.openly:Openly",
         "at-sample": "archipel.parts.protect.sample:AtSample",
         "at-word": "archipel.parts.protect.word:AtWord",
+        "at-mix": "archipel.parts.protect.mix:AtMix",
+        "at-batch": "archipel.parts.protect.batch:AtBatch",
+        "personal": "archipel.parts.protect.personal:Personal",
     }
 )
 
@@ -99,14 +120,25 @@ SHARES = Names(
     {
         "whole": "archipel.parts.share.whole:Whole",
         "portions": "archipel.parts.share.portions:Portions",
+        "signs": "archipel.parts.share.signs:Signs",
+        "top-k": "archipel.parts.share.top_k:TopK",
+        "quantised": "archipel.parts.share.quantised:Quantised",
     }
 )
 
 MIXES = Names(
     {
         "mean": "archipel.parts.mix.mean:Mean",
+        "by-samples": "archipel.parts.mix.by_samples:BySamples",
         "by-age": "archipel.parts.mix.by_age:ByAge",
+        "momentum": "archipel.parts.mix.optimiser:Momentum",
+        "adam": "archipel.parts.mix.optimiser:Adam",
+        "buffered": "archipel.parts.mix.buffered:Buffered",
+        "clusters": "archipel.parts.mix.clusters:Clusters",
+        "controls": "archipel.parts.mix.controls:Controls",
         "push-sum": "archipel.parts.mix.push_sum:PushSum",
+        "vote": "archipel.parts.mix.vote:Vote",
+        "plain": "archipel.parts.mix.plain:Plain",
         "median": "archipel.parts.mix.robust:Median",
         "trimmed-mean": "archipel.parts.mix.robust:TrimmedMean",
         "krum": "archipel.parts.mix.robust:Krum",
@@ -116,7 +148,9 @@ MIXES = Names(
     }
 )
 
-FAMILIES = {"learn": LEARNS, "protect": PROTECTS, "share": SHARES, "mix": MIXES}
+ASKS = Names({"drawn": "archipel.parts.ask.drawn:Drawn"})
+
+FAMILIES = {"learn": LEARNS, "protect": PROTECTS, "share": SHARES, "mix": MIXES, "ask": ASKS}
 USERS: dict[type, str] = {}  # classes of users' files, and how descriptions name them
 
 

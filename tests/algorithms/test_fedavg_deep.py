@@ -7,12 +7,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from archipel.algorithms.fedavg_deep import DpFedAvgDeep, FedAvgDeep  # noqa: E402
-from archipel.algorithms.sampling import sampled  # noqa: E402
+from archipel.algorithms.deep import DpFedAvgDeep, FedAvgDeep  # noqa: E402
 from archipel.draws import key_of  # noqa: E402
 from archipel.errors import BadInput  # noqa: E402
 from archipel.federation import Federation  # noqa: E402
 from archipel.generators import shuffled_batches  # noqa: E402
+from archipel.parts.ask.sampling import sampled  # noqa: E402
 from archipel.privacy.policy import Privacy  # noqa: E402
 from archipel.problems.deep import Deep  # noqa: E402
 from archipel.problems.linear import Linear  # noqa: E402
@@ -46,7 +46,7 @@ def test_fedavg_is_the_weighted_mean_of_local_training():
     instance = federation.instance(1)
     engine = federation.engine_of(instance)
     source, server = instance.task.source, networks.mlp((1, 8, 8), 10, ()).double()
-    nn.utils.vector_to_parameters(torch.from_numpy(source.learner.start()), server.parameters())
+    nn.utils.vector_to_parameters(torch.from_numpy(instance.task.learner.start()), server.parameters())
     for n in range(2):
         total = 0.0
         for k in range(3):
@@ -117,8 +117,8 @@ def test_a_server_that_samples_asks_by_chance_and_merges_without_bias(sampling):
         asked += counts > 0
         engine.advance(n, n + 1)
         assert instance.plan.tables["server"].model[0] == pytest.approx(model, abs=1e-10)
-    assert instance.plan.tables["client"].asked[:, 0].tolist() == asked.tolist()
-    assert instance.plan.tables["server"].chance[0] == pytest.approx(chance)
+    assert instance.plan.tables["client"].share.asked[:, 0].tolist() == asked.tolist()
+    assert instance.plan.tables["server"].share.chance[0] == pytest.approx(chance)
 
 
 def test_dp_fedavg_bounds_clients_pays_and_stops():
@@ -128,15 +128,16 @@ def test_dp_fedavg_bounds_clients_pays_and_stops():
     engine = federation.engine_of(instance)
     before = instance.plan.tables["server"].model[0].copy()
     engine.advance(0, 6)
-    ledger = instance.plan.settings.ledgers[0]
-    assert 1.9 < ledger.epsilon(1e-5).epsilon <= 2.0 and ledger.terms.unit == "client"
+    accountant, tables = instance.plan.accountant, instance.plan.tables
+    assert 1.9 < accountant.paid(tables).epsilon[0] <= 2.0 and accountant.terms.unit == "client"
+    assert accountant.forecast().epsilon[0] == accountant.paid(tables).epsilon[0]
     # noise of deviation sigma / (q N) a round, on top of updates that move the mean by clip at most
     moved = instance.plan.tables["server"].model[0] - before
-    expected = instance.plan.settings.sigma / 5 * np.sqrt(6)
+    expected = tables["server"].protect.noise[0, 0] / 5 * np.sqrt(6)
     assert moved.std() == pytest.approx(expected, rel=0.1)
     after = instance.plan.tables["server"].model[0].copy()
     engine.advance(6, 8)
-    assert (instance.plan.tables["server"].model[0] == after).all() and ledger.epsilon(1e-5).epsilon <= 2.0
+    assert (instance.plan.tables["server"].model[0] == after).all() and accountant.paid(tables).epsilon[0] <= 2.0
 
 
 def test_a_model_that_diverges_says_where():
@@ -146,26 +147,26 @@ def test_a_model_that_diverges_says_where():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "key"),
+    ("kind", "change", "key"),
     [
-        (FedAvgDeep(batch=1000), "algorithm.batch"),
-        (FedAvgDeep(step=0.0), "algorithm.step"),
-        (FedAvgDeep(epochs=0), "algorithm.epochs"),
-        (FedAvgDeep(local_steps=-1), "algorithm.local_steps"),
-        (FedAvgDeep(asked=0.0), "algorithm.asked"),
-        (FedAvgDeep(sampling="optimum"), "algorithm.sampling"),
-        (FedAvgDeep(sampling="uniform", draws=10), "algorithm.draws"),
-        (FedAvgDeep(sampling="uniform", asked=0.5), "algorithm.asked"),
-        (FedAvgDeep(sampling="optimal", pretrain=0), "algorithm.pretrain"),
-        (DpFedAvgDeep(clip=0.0), "algorithm.clip"),
-        (DpFedAvgDeep(epsilon=0.0), "algorithm.epsilon"),
-        (DpFedAvgDeep(epsilon=1e-300), "algorithm.epsilon"),
-        (DpFedAvgDeep(delta=0.0), "algorithm.delta"),
+        (FedAvgDeep, {"batch": 1000}, "algorithm.batch"),
+        (FedAvgDeep, {"step": 0.0}, "algorithm.step"),
+        (FedAvgDeep, {"epochs": 0}, "algorithm.epochs"),
+        (FedAvgDeep, {"local_steps": -1}, "algorithm.local_steps"),
+        (FedAvgDeep, {"asked": 0.0}, "algorithm.asked"),
+        (FedAvgDeep, {"sampling": "optimum"}, "algorithm.sampling"),
+        (FedAvgDeep, {"sampling": "uniform", "draws": 10}, "algorithm.draws"),
+        (FedAvgDeep, {"sampling": "uniform", "asked": 0.5}, "algorithm.asked"),
+        (FedAvgDeep, {"sampling": "optimal", "pretrain": 0}, "algorithm.pretrain"),
+        (DpFedAvgDeep, {"clip": 0.0}, "algorithm.clip"),
+        (DpFedAvgDeep, {"epsilon": 0.0}, "algorithm.epsilon"),
+        (DpFedAvgDeep, {"epsilon": 1e-300}, "algorithm.epsilon"),
+        (DpFedAvgDeep, {"delta": 0.0}, "algorithm.delta"),
     ],
 )
-def test_fedavg_refuses(algorithm, key):
+def test_fedavg_refuses(kind, change, key):
     with pytest.raises(BadInput) as caught:
-        Federation(Deep(model="mlp"), algorithm, rounds=2).instance()
+        Federation(Deep(model="mlp"), kind(**change), rounds=2).instance()
     assert caught.value.key == key
 
 

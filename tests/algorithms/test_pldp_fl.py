@@ -9,14 +9,15 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy import stats
 
-from archipel.algorithms import asking, pldp_fl
 from archipel.algorithms.pldp_fl import PldpFl
-from archipel.algorithms.sampling import sampled, solve_p2
 from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.generators import generator, poisson_batch
-from archipel.node import Edge, Moment, row
+from archipel.node import Edge, Moment, emptied, row
+from archipel.parts.ask.drawn import Drawn, norms_of
+from archipel.parts.ask.sampling import ladder_of, sampled, solve_p2
+from archipel.parts.protect import personal as at_steps
 from archipel.privacy import personal
 from archipel.privacy.accounting import record
 from archipel.privacy.gaussian import mu_of
@@ -76,11 +77,11 @@ def by_hand(source, algorithm, mus, chance, rounds, seed):
 
 @pytest.mark.parametrize("sampling", ["uniform", "weight"])
 def test_rounds_are_those_of_algorithm_1(sampling, monkeypatch):
-    monkeypatch.setattr(pldp_fl, "affordable_mu", lambda epsilon, *_: epsilon / 10)  # not this test's subject
+    monkeypatch.setattr(at_steps, "affordable_mu", lambda epsilon, *_: epsilon / 10)  # not this test's subject
     monkeypatch.setattr("archipel.privacy.ledger.Ledger.affords", lambda *_: True)
     algorithm = PldpFl(sampling, budgets=(16, 32), draws=3, batch=20, step=0.1, local_steps=4, pretrain=0)
     instance, engine = prepared(SMALL, algorithm, 6)
-    mus = [ledger.budget.epsilon / 10 for ledger in instance.plan.settings.ledgers]
+    mus = [ledger.budget.epsilon / 10 for ledger in instance.plan.accountant.ledgers]
     chance = np.full(5, 0.2)  # weights are equal here: both samplings are uniform
     course = by_hand(instance.task.source, algorithm, mus, chance, 6, 1)
     for r in range(6):
@@ -91,7 +92,7 @@ def test_rounds_are_those_of_algorithm_1(sampling, monkeypatch):
 
 def test_everyone_asked_without_noise_is_gradient_descent(monkeypatch):
     """Whole batches, one local step, no noise, no clipping: descent on the mean of all samples."""
-    monkeypatch.setattr(pldp_fl, "add_gaussian", lambda *_: None)
+    monkeypatch.setattr(at_steps, "add_gaussian", lambda *_: None)
     algorithm = PldpFl("uniform", **FAST, local_steps=1, pretrain=30, clip=1e6)
     instance, engine = prepared(SMALL, algorithm, 30)
     x, y, model = instance.task.source.x, instance.task.source.y, np.zeros(6)
@@ -107,16 +108,16 @@ def test_the_noise_is_as_large_as_its_budget_asks():
     instance, engine = prepared(problem, PldpFl("uniform", **FAST, local_steps=3, pretrain=0), 1)
     instance.task.source.x[:] = 0
     engine.advance(0, 1)
-    asked = [k for k in range(5) if instance.plan.tables["client"].asked[k, 0]]
+    asked = [k for k in range(5) if instance.plan.tables["client"].share.asked[k, 0]]
     assert asked
     for k in asked:
-        mu = instance.plan.tables["client"].mu[k, 0]
+        mu = instance.plan.tables["client"].protect.mu[k, 0]
         expected = 3 * (0.05 * 1.0 / mu / 80) ** 2
         statistic = np.sum(instance.plan.tables["client"].model[k] ** 2) / expected
         assert 1e-4 < stats.chi2(4000).sf(statistic) < 1 - 1e-4
         # and sigma is the exact Gaussian one for the planned number of releases
         count = int(personal.by_binomial(1, 2, 0.2, 2.5e-6))
-        budget = instance.plan.settings.ledgers[k].budget
+        budget = instance.plan.accountant.ledgers[k].budget
         assert (record(Gaussian(mu)) * (3 * count)).epsilon(1e-5).epsilon == pytest.approx(budget.epsilon, rel=1e-6)
 
 
@@ -126,24 +127,25 @@ def test_questions_and_answers_merge_without_bias(sampling):
     problem = Linear(clients=6, size=4, samples=40, test=5)
     instance, _ = prepared(problem, PldpFl(sampling, draws=3, batch=40, pretrain=int(sampling == "optimal")), 2)
     settings, server = instance.plan.settings, row(instance.plan.tables["server"], 0)
-    settings.weights[:] = np.array([1, 2, 3, 4, 5, 6]) / 21
-    server.chance[:] = settings.sampling.chances(settings.weights, np.array([3, 1, 2, 1, 1, 4.0]), np.ones(6))
+    weights = settings.asked.weights
+    weights[:] = np.array([1, 2, 3, 4, 5, 6]) / 21
+    rule = Drawn(sampling, 3, tradeoff=1.0).rule()
+    server.share.chance[:] = chance = rule.chances(weights, np.array([3, 1, 2, 1, 1, 4.0]), np.ones(6))
+    server.share.ladder[:] = ladder_of(chance)
     updates = np.random.default_rng(3).standard_normal((6, 4)) + np.arange(4)
     merged, (question, answering) = np.zeros((4000, 4)), instance.plan.turns
     for n in range(4000):
-        inbox, word, answer = (
-            type(t)(*[np.zeros_like(a) for a in t]) for t in (answering.inbox, question.word, answering.word)
-        )
+        inbox, word, answer = (emptied(record) for record in (answering.inbox, question.word, answering.word))
         server.model[:] = 0
         for k in range(6):
             moment = Moment(0, n + 1, 0, k, 6, True, 1.0)
             if question.tell(server, word, settings, moment):
-                answer.change[:], answer.share[0] = updates[k], word.share[0]
+                answer.word.values[:], answer.share[0] = updates[k], word.share[0]
                 answering.hear(inbox, answer, settings, Edge(k, 1.0, 0, n))
         answering.merge(server, inbox, settings, Moment(0, n + 1, 0, -1, 6, True, 1.0))
         merged[n] = server.model
-    full = settings.weights @ updates
-    spread = ((settings.weights**2 / server.chance)[:, None] * updates).T @ updates - np.outer(full, full)
+    full = weights @ updates
+    spread = ((weights**2 / chance)[:, None] * updates).T @ updates - np.outer(full, full)
     off = merged.mean(0) - full
     assert stats.chi2(4).sf(off @ np.linalg.solve(spread / 3 / 4000, off)) > 1e-4
 
@@ -160,7 +162,7 @@ def test_what_the_choice_is_worth_and_who_was_asked_is_in_the_report(tmp_path):
     result = federation.run()
     instance = federation.instance()
     last = {m: [v for _, n, name, v, _ in result.rows if (n, name) == (12, m)] for m in result.metrics()}
-    norms, chance, noise = last["norm.node"], last["chance.node"], instance.plan.settings.noise
+    norms, chance, noise = last["norm.node"], last["chance.node"], instance.plan.settings.asked.noise
     by_hand = {
         name: sum(g**2 / x + 2.0 * b**2 / x**0.5 for g, b, x in zip(norms, noise, q))
         for name, q in (("ours", chance), ("uniform", [1 / 6] * 6))
@@ -185,11 +187,11 @@ def test_a_client_drawn_twice_answers_once_and_counts_twice():
         engine.advance(r, r + 1)
         asked += counts > 0
         for k in np.flatnonzero(counts):
-            assert tables["client"].share[k, 0] == pytest.approx(counts[k] * 0.2 / (2 * 0.2))
+            assert tables["client"].share.share[k, 0] == pytest.approx(counts[k] * 0.2 / (2 * 0.2))
         twice |= counts.max() == 2
     assert twice
-    assert tables["client"].asked[:, 0].tolist() == asked.tolist()
-    paid = [ledger.history().releases for ledger in instance.plan.settings.ledgers]
+    assert tables["client"].share.asked[:, 0].tolist() == asked.tolist()
+    paid = [ledger.history().releases for ledger in instance.plan.accountant.ledgers]
     assert paid == (5 * asked).tolist()  # five local steps each time, drawn twice or not
     assert engine.messages[1] == asked.sum()
 
@@ -220,27 +222,26 @@ def test_pre_training_estimates_norms_charges_them_and_solves_p2():
             mine = slice(source.starts[k], source.starts[k + 1])
             true[k] += np.linalg.norm(clipped(source.x[mine], source.y[mine], model, 1.0) / 200) ** 2
         engine.advance(r, r + 1)
-    assert (tables["server"].heard[0] == 2).all()
-    released = np.sqrt(tables["server"].norms[0] / 2)
+    assert (tables["server"].share.heard[0] == 2).all()
+    released = np.sqrt(tables["server"].share.norms[0] / 2)
     assert released == pytest.approx(np.sqrt(true / 2), rel=0.05) and (released != np.sqrt(true / 2)).all()
-    weight, noise = np.full(8, 1 / 8), settings.noise
-    budgets = [ledger.budget.epsilon for ledger in settings.ledgers]
+    weight, noise, ledgers = np.full(8, 1 / 8), settings.asked.noise, settings.protect.ledgers
+    budgets = [ledger.budget.epsilon for ledger in ledgers]
     assert noise == pytest.approx(noise_scale(budgets, np.ones(8), 1e-5, 16))
-    assert tables["server"].chance[0] == pytest.approx(solve_p2(weight, released, noise, 3.0, 2), rel=1e-9)
-    for ledger in settings.ledgers:
+    assert tables["server"].share.chance[0] == pytest.approx(solve_p2(weight, released, noise, 3.0, 2), rel=1e-9)
+    for ledger in ledgers:
         norm = [c for c in ledger.charges if c.times == 1]
         share = EpsilonBudget(ledger.budget.epsilon, 1e-5).gaussian_rho() * 0.02
         assert len(norm) == 2 and norm[0].release.mu ** 2 / 2 == pytest.approx(share)
     engine.advance(2, 8)
-    assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in settings.ledgers)
+    assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in ledgers)
 
 
 def test_someone_who_was_away_counts_as_the_mean_of_the_others():
-    settings = prepared(SMALL, PldpFl("optimal", **FAST), 4)[0].plan.settings
-    model, norms, heard = np.zeros(1), np.array([4.0, 1.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 1, 2.0])
+    norms, heard = np.array([4.0, 1.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 1, 2.0])
     squares = np.array([4.0, 1.0, 7 / 4, 1.0, 1.0])
-    found = asking.norms_of(asking.Server(model, np.zeros(5), norms, heard), settings)
-    assert found == pytest.approx(np.sqrt(squares))
+    assert norms_of(norms, heard, 1.0) == pytest.approx(np.sqrt(squares))
+    assert norms_of(np.zeros(3), np.zeros(3), 0.5) == pytest.approx(np.full(3, 0.5))
 
 
 # --- budgets ------------------------------------------------------------------------------------------------
@@ -261,14 +262,14 @@ def google_epsilon(history, delta):
 def test_no_ledger_exceeds_its_budget(budgets, sampling):
     """Whole runs, and on beyond the rounds that were planned for, until everyone is silent."""
     instance, engine = prepared(SMALL, PldpFl(sampling, **FAST, budgets=budgets), 20)
-    ledgers = instance.plan.settings.ledgers
+    ledgers = instance.plan.accountant.ledgers
     most = [mu_of(ledger.budget.epsilon, 1e-5) ** 2 / 2 for ledger in ledgers]
     for n in range(150):
         engine.advance(n, n + 1)
         assert all(ledger.rho() <= limit for ledger, limit in zip(ledgers, most))
         if n == 19:
-            assert (instance.plan.tables["client"].stopped == 0).all()
-    assert (instance.plan.tables["client"].stopped > 0).all()  # the brake was needed
+            assert (instance.plan.tables["client"].protect.stopped == 0).all()
+    assert (instance.plan.tables["client"].protect.stopped > 0).all()  # the brake was needed
     for ledger in ledgers:  # and was not pulled too early
         assert 0.9 < ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon <= 1
 
@@ -276,7 +277,7 @@ def test_no_ledger_exceeds_its_budget(budgets, sampling):
 def sampled_budgets_hold(problem, algorithm, rounds, beyond, seed=1):
     """As above with batches drawn in secret, whose accounting takes its time, and by another accountant too."""
     instance, engine = prepared(problem, algorithm, rounds, seed, precision="float32")
-    ledgers = instance.plan.settings.ledgers
+    ledgers = instance.plan.accountant.ledgers
     for first, last in ((0, rounds), (rounds, beyond)):
         engine.advance(first, last)
         assert all(ledger.epsilon(1e-5).epsilon <= ledger.budget.epsilon for ledger in ledgers)
@@ -288,7 +289,7 @@ def sampled_budgets_hold(problem, algorithm, rounds, beyond, seed=1):
 def test_no_ledger_exceeds_its_budget_with_secret_batches():
     algorithm = PldpFl("optimal", draws=1, batch=40, budgets=(16.0, 32.0), local_steps=4)
     instance, ledgers = sampled_budgets_hold(Linear(clients=2, size=5, samples=200, test=5), algorithm, 4, 14)
-    assert (instance.plan.tables["client"].stopped > 0).all()
+    assert (instance.plan.tables["client"].protect.stopped > 0).all()
     assert max(ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon for ledger in ledgers) > 0.9
 
 
@@ -300,7 +301,7 @@ def test_no_ledger_exceeds_its_budget_in_the_papers_setting(budgets, sampling):
     algorithm = PldpFl(sampling, batch=25, budgets=budgets)
     problem = Linear(clients=10, size=5, samples=200, test=5)
     instance, _ = sampled_budgets_hold(problem, algorithm, 70, 140)
-    assert instance.plan.tables["client"].asked.sum() > 300
+    assert instance.plan.tables["client"].share.asked.sum() > 300
 
 
 @pytest.mark.long
@@ -313,8 +314,8 @@ def test_in_95_of_100_runs_nobody_is_stopped_early(budgets):
     for seed in range(100):
         instance, engine = prepared(problem, algorithm, 70, seed)
         engine.advance(0, 70)
-        early += bool((instance.plan.tables["client"].stopped > 0).any())
-        for ledger in instance.plan.settings.ledgers:
+        early += bool((instance.plan.tables["client"].protect.stopped > 0).any())
+        for ledger in instance.plan.accountant.ledgers:
             spent.append(ledger.rho() / (mu_of(ledger.budget.epsilon, 1e-5) ** 2 / 2))
     assert early <= 5
     assert max(spent) <= 1 and np.mean(spent) > 0.4  # noise for what is likely, not for what could be
@@ -325,12 +326,14 @@ def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
     instance, engine = prepared(SMALL, PldpFl("uniform", **FAST, pretrain=0), 30)
     engine.advance(0, 30)
     clients = instance.plan.tables["client"]
-    assert (clients.asked > 3).all() and (clients.stopped == clients.asked - 1).all()
+    asked = clients.share.asked
+    assert (asked > 3).all() and (clients.protect.stopped == asked - 1).all()
+    assert engine.updates == 5
     assert engine.messages[1] == 5
     before = instance.plan.tables["server"].model.copy()
     engine.advance(30, 35)
     assert (instance.plan.tables["server"].model == before).all()
-    for ledger in instance.plan.settings.ledgers:
+    for ledger in instance.plan.accountant.ledgers:
         assert 0.999 < ledger.epsilon(1e-5).epsilon / ledger.budget.epsilon <= 1
 
 
@@ -342,21 +345,22 @@ def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
     [
         ({"draws": 5}, "algorithm.draws", "fewer draws a round than clients"),
         ({"batch": 81}, "algorithm.batch", "1 to 80, the samples of client-0"),
-        ({"batch": 0}, "algorithm.batch", "1 to 80"),
+        ({"batch": 0}, "algorithm.batch", "at least 1|positive"),
         ({"sampling": "optimum"}, "algorithm.sampling", '"optimal"'),
         ({"participations": "binomal"}, "algorithm.participations", '"binomial"'),
         ({"budgets": (32.0, 16.0)}, "algorithm.budgets", "a range"),
         ({"budgets": (1.0, 2.0, 3.0)}, "algorithm.budgets", "or 5 numbers"),
         ({"budgets": (0.0, 1.0)}, "algorithm.budgets", "positive"),
         ({"budgets": (1e308, 1e308)}, "algorithm.budgets", "at most"),
-        ({"delta": 0.0}, "algorithm.delta", "probability"),
+        ({"delta": 0.0}, "algorithm.delta", "between 0 and 1"),
         ({"delta": 1e-20}, "algorithm.delta", "batches are sampled"),
-        ({"relation": "replace"}, "algorithm.relation", "replace-one"),
         ({"pretrain": 0}, "algorithm.pretrain", "P2 needs gradient norms"),
         ({"pretrain": 9}, "algorithm.pretrain", "to 4 rounds"),
+        ({"relation": "replace"}, "algorithm.relation", "replace-one"),
         ({"clip": 0.0}, "algorithm.clip", "positive"),
-        ({"step": -1.0}, "algorithm.step", "or 0 for the paper's rule"),
-        ({"norm_share": 1.0}, "algorithm.norm_share", "a small share"),
+        ({"step": -1.0}, "algorithm.step", "at least 0"),
+        ({"norm_share": 1.0}, "algorithm.norm_share", "between 0 and 1"),
+        ({"norm_share": 0.5, "pretrain": 2}, "algorithm.norm_share", "a small share"),
     ],
 )
 def test_bad_input(change, key, sentence):
@@ -372,9 +376,9 @@ def test_a_stream_is_refused():
 
 def test_own_budgets_and_the_papers_step():
     instance, _ = prepared(SMALL, PldpFl(draws=2, batch=20, budgets=(1.0, 2.0, 3.0, 4.0, 5.0)), 4)
-    assert [ledger.budget.epsilon for ledger in instance.plan.settings.ledgers] == [1, 2, 3, 4, 5]
-    assert instance.plan.settings.step == pytest.approx(16 * 8**-0.75)
-    drawn = [prepared(SMALL, PldpFl(draws=2, batch=20), 4, seed)[0].plan.settings.ledgers for seed in (1, 2)]
+    assert [ledger.budget.epsilon for ledger in instance.plan.accountant.ledgers] == [1, 2, 3, 4, 5]
+    assert instance.plan.settings.learn.step == pytest.approx(16 * 8**-0.75)
+    drawn = [prepared(SMALL, PldpFl(draws=2, batch=20), 4, seed)[0].plan.accountant.ledgers for seed in (1, 2)]
     assert drawn[0][0].budget != drawn[1][0].budget
     assert all(16 <= ledger.budget.epsilon <= 32 for ledgers in drawn for ledger in ledgers)
 

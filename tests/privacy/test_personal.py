@@ -8,8 +8,8 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy import stats
 
-from archipel.algorithms.sampling import sampled
 from archipel.errors import BadInput
+from archipel.parts.ask.sampling import sampled
 from archipel.privacy import personal
 from archipel.privacy.accounting import record
 from archipel.privacy.ledger import Charge

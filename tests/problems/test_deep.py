@@ -259,7 +259,7 @@ def test_a_folder_with_a_file_a_client(tmp_path):
 def test_the_score_is_the_share_of_right_answers():
     problem = Deep(model="mlp", activation="tanh", center=0.3, spread=0.4)
     task = task_of(problem)
-    net, model = task.source.learner, task.source.learner.start()
+    net, model = task.learner, task.learner.start()
     pool = problem.dealt(1)[1]
     first, bias, last, offset = [v.numpy() for v in net.views(model)]
     hidden = np.tanh((pool.x.reshape(len(pool.y), -1) / 16.0 - 0.3) / 0.4 @ first.T + bias)

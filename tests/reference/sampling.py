@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.algorithms.sampling import _log_price, p2_terms
+from archipel.parts.ask.sampling import _log_price, p2_terms
 
 
 def optimality_gap(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int) -> float:

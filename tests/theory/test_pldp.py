@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from archipel.algorithms.sampling import solve_p2
 from archipel.errors import BadInput
+from archipel.parts.ask.sampling import solve_p2
 from archipel.theory import pldp
 from reference import pldp as proved
 

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from archipel.deploy.world import Disk
-from archipel.privacy.account import release_of
 from archipel.privacy.accountant import account_of as spending
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Terms
-from archipel.privacy.noise import LAPLACE
-from archipel.privacy.releases import Release, Zcdp
+from archipel.privacy.personal import PersonalLedgers
 
 JOURNAL = "ledger.journal"
 SECRET = "noise and batches are drawn in secret, not from the description's seed"
@@ -50,13 +48,13 @@ class Account:
 
 
 class SpendingAccount(Account):
-    """For node functions that pay from the columns `spent` and `releases` of their row (`privacy.accountant`)."""
+    """For node functions that pay from an `Account` in their row (`privacy.account`)."""
 
     private = True
 
-    def __init__(self, disk: Disk, name: str, accountant: Any, secret: bool, me: Any):
+    def __init__(self, disk: Disk, name: str, accountant: Any, number: int, secret: bool, me: Any):
         self.path, self.ledger = kept_in(disk), opened(disk, name, stated(accountant.terms, secret))
-        self.law, self.per_sample = accountant.policy.law, accountant.per_sample
+        self.accountant, self.number = accountant, number
         self.before: list[Charge] = []  # charged before the crash, for words that never left
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
@@ -68,17 +66,12 @@ class SpendingAccount(Account):
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
-        charge = Charge(n, self.release_of(cost), 1)
+        charge = Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1)
         if self.before and self.before[0] == charge:
             self.before.pop(0)
             return
         self.before = []  # another release than before the crash: what was charged stays charged
         self.ledger.charge(*charge)
-
-    def release_of(self, cost: float) -> Release:
-        """What costs this. Where every sample pays for itself, what a dearer one costs more is no release by itself."""
-        more = self.law == LAPLACE and self.per_sample and self.ledger.rho() > 0
-        return Zcdp(cost) if more else release_of(self.law, cost)
 
     def count(self) -> int:
         return len(self.ledger.charges) - len(self.before)
@@ -112,7 +105,7 @@ class Resumed(Ledger):
 
 
 class LedgerAccount(Account):
-    """For node functions that charge a `Ledger` themselves (`settings.ledgers`)."""
+    """For node functions that charge a `Ledger` themselves (`PersonalLedgers`)."""
 
     private = True
 
@@ -164,11 +157,9 @@ def opened(disk: Disk, name: str, terms: Terms, budget: Any = None) -> Ledger:
 
 def account_of(view: Any, disk: Disk | None, secret: bool) -> Account:
     """The account of a node: kept on its disk, or of this process only where there is none."""
-    ledgers = getattr(view.plan.settings, "ledgers", None)
-    if disk is None or not view.has_data:
+    accountant, member = view.plan.accountant, view.member
+    if disk is None or accountant is None or member.role != accountant.role:
         return Account()
-    if ledgers:
-        return LedgerAccount(disk, view.member.name, ledgers, view.member.number, secret)
-    if view.plan.accountant is not None and hasattr(spending(view.me), "spent"):
-        return SpendingAccount(disk, view.member.name, view.plan.accountant, secret, view.me)
-    return Account()
+    if isinstance(accountant, PersonalLedgers):
+        return LedgerAccount(disk, member.name, accountant.ledgers, member.number, secret)
+    return SpendingAccount(disk, member.name, accountant, member.number, secret, view.me)

@@ -15,6 +15,7 @@ from archipel.errors import BadInput
 from archipel.node import named_leaves
 from archipel.privacy.journal import FileJournal
 from archipel.privacy.ledger import Charge, Ledger
+from archipel.privacy.personal import PersonalLedgers
 from archipel.privacy.releases import from_json
 from archipel.results import Result
 from archipel.simulate.run import Recorder
@@ -70,10 +71,10 @@ def fill(instance: Any, roster: Roster, rows: dict[str, dict[str, Any]]) -> Coun
 
 
 def load_ledgers(instance: Any, roster: Roster, folder: Path, until: int) -> None:
-    """What the nodes' own ledgers say about the rounds before a mark, for algorithms whose ledgers are in settings."""
-    ledgers = getattr(instance.plan.settings, "ledgers", None)
-    if not ledgers:
+    """What the nodes' own ledgers say about the rounds before a mark, for algorithms that charge ledgers."""
+    if not isinstance(instance.plan.accountant, PersonalLedgers):
         return
+    ledgers = instance.plan.accountant.ledgers
     for k, name in enumerate(roster.names[instance.data_role]):
         path = folder / name / "ledger.journal"
         if path.exists():

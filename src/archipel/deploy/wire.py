@@ -24,8 +24,8 @@ from archipel.errors import BadInput, Diverged
 from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
-HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER = range(10)
-KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over")
+HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST = range(11)
+KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over", "lost")
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from archipel.algorithms.fedavg_deep import DpFedAvgDeep
-from archipel.algorithms.mirror_deep import MirrorDeep, true_cost
+from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep, true_cost
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.pldp import at_hand, interval, one_thread, shown
+from archipel.figures.pldp import at_hand, interval, shown
 from archipel.problems.deep import Deep
 from archipel.topology import Digraph, Star
 
@@ -158,10 +157,9 @@ def drawn(name: str, epsilon: float, reported: tuple[float, float], quick: bool,
     """All methods at one epsilon; `reported` are the dissertation's accuracies of FedAvg and of its own."""
     trial, courses = trial_of(quick), {}
     ways = methods(epsilon, trial.batch)
-    with one_thread():
-        for method, (algorithm, topology) in ways.items():
-            tell = progress and (lambda done, total, what, m=method: progress(done, total, m))  # type: ignore[misc]
-            courses[method] = played(trial, algorithm, topology, tell)
+    for method, (algorithm, topology) in ways.items():
+        tell = progress and (lambda done, total, what, m=method: progress(done, total, m))  # type: ignore[misc]
+        courses[method] = played(trial, algorithm, topology, tell)
     task = trial.problem.task(1, trial.rounds, np.float32, "deep")
     samples = int(np.diff(task.source.starts).min())
     cost = true_cost(ways[PUBLISHED][0], task.size, samples, trial.rounds)

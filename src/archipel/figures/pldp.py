@@ -6,8 +6,6 @@ seed, so differences are taken seed by seed.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,20 +124,6 @@ def played(trial: Trial, sampling: str, progress: Progress | None) -> Runs:
     return Runs(list(map(float, rounds)), curves["accuracy"], curves["loss"], last, result.ledgers)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Seeds run side by side: each on one core."""
-    from archipel.problems.models.networks import torch_or_sentence
-
-    torch = torch_or_sentence()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 # --- what is said of them -----------------------------------------------------------------------------------
 
 
@@ -197,7 +181,7 @@ def noise_claim(trial: Trial, runs: dict[str, Runs]) -> Claim:
     algorithm = trial.algorithm
     for sampling, run in runs.items():
         counts = Federation(trial.problem, replace(algorithm, sampling=sampling), rounds=trial.rounds)
-        settings = counts.algorithm.settings(counts.setup())
+        settings = counts.instance().plan.settings.protect
         chance = run.node["chance.node"][0]
         later = trial.rounds - algorithm.pretrain
         likely = settings.count(later, algorithm.draws, chance, settings.excess)
@@ -236,8 +220,7 @@ def theory_claims(trial: Trial, runs: dict[str, Runs]) -> list[Claim]:
 
 def drawn(name: str, title: str, trial: Trial, progress: Progress | None) -> Figure:
     """Three samplings, side by side."""
-    with one_thread():
-        runs = {sampling: played(trial, sampling, progress) for sampling in SAMPLINGS}
+    runs = {sampling: played(trial, sampling, progress) for sampling in SAMPLINGS}
     series = {f"{s}: accuracy": (run.rounds, run.accuracy.mean(0).tolist()) for s, run in runs.items()}
     series |= {f"{s}: loss": (run.rounds, run.loss.mean(0).tolist()) for s, run in runs.items()}
     numbers = {}

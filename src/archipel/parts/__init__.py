@@ -63,6 +63,9 @@ class LearnPiece(NamedTuple):
     settings: Any
     alone: bool = False  # whether it makes sense while a node is away
     before: bool = False  # whether me.before is used
+    plain_only: bool = False  # no compiler takes it: it calls a learner, a network's say
+    weighs: bool = False  # divides its own steps by the mass of push-sum
+    norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples
     read_by: str = ""  # what it leaves in its state for a share or mix part, without which nothing would be learned
 
 
@@ -73,13 +76,17 @@ class ProtectPiece(NamedTuple):
     bound: Callable[..., Any]  # (slope, x, settings) -> the slope, so that slope * x is not too long
     noise: Callable[..., Any]  # (values, scale, settings, moment): on what a sample moved
     word: Callable[..., Any]  # (me, settings, moment) -> whether the model may be said: bounds, pays, noises the change
-    at_mix: Callable[..., Any]  # (values, me, settings, moment) -> whether a sum may be used: pays and noises it
+    at_mix: Callable[..., Any]  # (inbox, me, settings, moment) -> whether inbox.total may be used: pays and noises it
     state: Any
     settings: Any
     accountant: Any = None
     before: bool = False
     server_state: Any = None  # of who mixes, where noise is added there
     rebase: Callable[..., Any] | None = None  # (me): the model is known to others as it is, me.protect.base
+    # with a batch: (out, model, data, scale, settings, moment, index) -> what `out`, a noised sum, is to be divided by
+    gradient: Callable[..., Any] | None = None
+    norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples, noised
+    bounded: Callable[..., Any] | None = None  # (fold) -> the same with bounded words, where a sum is noised
 
 
 class SharePiece(NamedTuple):
@@ -98,6 +105,8 @@ class SharePiece(NamedTuple):
     of_change: bool = False  # words are changes of the model, not models
     whole: bool = True  # a word says something of every parameter
     before: bool = False
+    uniform: bool = False  # `fold` adds the same to every count, however many there are
+    server_state: Any = None  # of who tells, where that needs any
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
 
 
@@ -113,6 +122,7 @@ class MixPiece(NamedTuple):
     before: bool = False
     write: Callable[..., Any] | None = None  # in place of the share part's: a word with more in it
     word: Any = None  # and that word
+    settle: Callable[..., Any] | None = None  # (me): how what was learned enters the model
     tell: Callable[..., Any] | None = None  # in place of the share part's, at a server that keeps more than a model
     take: Callable[..., Any] | None = None
     told: Any = None

@@ -7,12 +7,13 @@
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.draws import SELECTED, uniform
+from archipel.draws import SELECTED
 from archipel.errors import BadInput
 from archipel.node import LEARNED, NOTHING, SAID, assign, kernel
 from archipel.parts import (
@@ -28,8 +29,9 @@ from archipel.parts import (
     empty,
 )
 from archipel.parts.forging import forge_of
-from archipel.parts.mix import push_sum
+from archipel.parts.mix.mean import Mean
 from archipel.parts.share.whole import Whole
+from archipel.privacy.noise import secret_uniform
 from archipel.topology.links import metropolis, places_of
 from archipel.turns import Plan, Setup, Tell, Turn
 
@@ -42,6 +44,7 @@ class Parts(NamedTuple):
     share: Any
     mix: Any
     asked: float = 1.0  # chance that a server asks a client that is there
+    ask: Any = None  # how a server asks instead
 
 
 class Pieces(NamedTuple):
@@ -97,7 +100,7 @@ def telling(tell: Any) -> Callable[..., Any]:
     @kernel
     def told(me: Any, said: Any, settings: Any, moment: Any) -> Any:
         """To a client that is asked, what the share part has for it."""
-        if uniform(moment.key, SELECTED) >= settings.asked:
+        if secret_uniform(moment.key, SELECTED) >= settings.asked:
             return False
         tell(said, me, settings, moment)
         return True
@@ -162,6 +165,17 @@ def merging_across(finish: Any) -> Callable[..., Any]:
     return merge
 
 
+@cache
+def merging_noised(finish: Any, at_mix: Any) -> Callable[..., Any]:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """A sum that cannot be paid for is not used."""
+        if at_mix(inbox, me, settings, moment):
+            finish(me, inbox, settings, moment)
+
+    return merge
+
+
 # --- plans ----------------------------------------------------------------------------------------------------------
 
 
@@ -174,18 +188,46 @@ def most_heard(phases: Any) -> int:
 def composed(setup: Setup, parts: Parts) -> Plan:
     """The plan of four parts on whatever topology the setup has."""
     size, dtype, graph = setup.task.size, setup.dtype, setup.graph
+    at_mix = parts.protect.where == "mix"
+    if at_mix:
+        parts = parts._replace(protect=replace(parts.protect, asked=parts.asked))
     protect = parts.protect.make(setup, parts.learn)
     learn = parts.learn.make(setup, protect)
     share = parts.share.make(setup)
+    if learn.read_by and parts.protect.where == "word":
+        right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
+        raise BadInput("algorithm.protect.kind", "at-word", right)
+    if protect.bounded is not None:
+        refuse_noised(parts, share)
+        share = share._replace(fold=protect.bounded(share.fold))
+    asks = parts.ask.make(setup, share, learn) if parts.ask is not None else None
+    if asks is not None:
+        share, learn = asks.share, asks.learn
     pushes = not graph.servers and not is_mutual(graph)
     rows = graph.servers or graph.clients
     heard = int(np.bincount(graph.server).max()) if graph.servers else most_heard(graph.across)
-    place = Place(rows, heard, not graph.servers, pushes, share.of_change, size, dtype)
+    # what a server draws has weights of its own, so its model counts for the rest
+    place = Place(rows, heard, not graph.servers or asks is not None, pushes, share.of_change, size, dtype)
     mixing = parts.mix.one_way() if pushes else parts.mix
     mix = mixing.make(setup, share, place)
-    pieces = Pieces(learn, protect, share, mix)
+    if at_mix:
+        mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
+    if asks is not None and (mix.write is not None or mix.tell is not None):
+        raise BadInput("algorithm.ask.kind", "drawn", "none: this mix has words of its own, which carry no share")
+    pieces = Pieces(learn, protect, share, mix if asks is None else asks.mixed(mix))
     check_pairs(pieces, parts)
-    return plan_of_servers(setup, pieces, parts) if graph.servers else plan_of_peers(setup, pieces, parts)
+    return plan_of_servers(setup, pieces, parts, asks) if graph.servers else plan_of_peers(setup, pieces, parts)
+
+
+def refuse_noised(parts: Parts, share: SharePiece) -> None:
+    """Noise on a sum covers what one client can change in it, once."""
+    if not share.of_change or not share.uniform:
+        raise BadInput("algorithm.share.kind", "this one", '"whole" with change = true: a sum of changes is noised')
+    if parts.ask is not None:
+        raise BadInput("algorithm.ask.kind", "drawn", "none: a client that is drawn twice would be in the sum twice")
+    if not isinstance(parts.mix, Mean) or parts.mix.by_samples or parts.mix.limit > 0:
+        right = '"mean" with limit = 0 and without by_samples: a client must be in a sum once, and count as all others'
+        raise BadInput("algorithm.mix", "this one", right)
 
 
 def check_pairs(pieces: Pieces, parts: Parts) -> None:
@@ -220,30 +262,23 @@ def keeps_before(pieces: Pieces) -> bool:
 
 def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
-    write, word, settle = mix.write or share.write, mix.word or share.word, as_learned
-    if mix.finish is push_sum.finish:
-        write, word = push_sum.pushing(share.write, share.fold), push_sum.Pushed(share.word, share.word)
-        settle = push_sum.settle
+    write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
+    settle = as_learned if learn.weighs or mix.settle is None else mix.settle
     keeps = keeps_before(pieces) or setup.attack is not None
     act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write))
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write, learn.read_by))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
-        {"peer": table},
-        (turn,),
-        settings,
-        {0: share.parameters + mix.more},
-        mix.late,
-        accountant=protect.accountant,
-        weigh=weigh,
-    )
+        {"peer": table}, (turn,), settings, {0: share.parameters + mix.more}, mix.late, accountant=protect.accountant,
+        weigh=weigh, plain_only=learn.plain_only,
+    )  # fmt: skip
 
 
-def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
+def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Plan:
     learn, protect, share, mix = pieces
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
     keeps = keeps_before(pieces) or setup.attack is not None
@@ -251,9 +286,10 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     write = mix.write or share.write
     act = acting(learn.learn, protect.word, write, begin, as_learned)
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
+    told, forge = telling(mix.tell or share.tell), forge_of(setup, write, learn.read_by)
     turns: tuple[Any, ...] = (
-        Tell("server", "client", telling(mix.tell or share.tell), take, mix.told or share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge_of(setup, write)),
+        Tell("server", "client", told if asks is None else asks.tell, take, mix.told or share.told),
+        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
@@ -264,23 +300,25 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
         merge = merging_across(across.finish)
         turns += (Turn("server", "server", speaking(whole.write), across.hear, merge, whole.word, across.inbox),)
         parameters[2] = size
-    settings = settings_of(pieces, across.settings if across else NONE, parts.asked)
+    asked = parts.asked if asks is None else asks.settings
+    settings = settings_of(pieces, across.settings if across else NONE, asked)
     start, count = parts.learn.start(setup), setup.task.clients
     table = nodes(pieces, start, count, empty(count), empty(count), keeps)
     model = np.repeat(start[None], graph.servers, 0)
     nothing: Empty = empty(graph.servers)
     server = Node(
         model, model[:, :0].copy() if not mix.before else model.copy(), nothing,
-        protect.server_state if protect.server_state is not None else nothing, nothing, mix.state,
+        protect.server_state if protect.server_state is not None else nothing,
+        share.server_state if share.server_state is not None else nothing, mix.state,
         across.state if across else nothing,
     )  # fmt: skip
     return Plan(
         {"client": table, "server": server}, turns, settings, parameters, mix.late, accountant=protect.accountant,
-        weigh=metropolis if graph.servers > 1 else None,
+        weigh=metropolis if graph.servers > 1 else None, plain_only=learn.plain_only,
     )  # fmt: skip
 
 
-def settings_of(pieces: Pieces, across: Any, asked: float) -> Settings:
+def settings_of(pieces: Pieces, across: Any, asked: Any) -> Settings:
     alone = int(pieces.learn.alone)
     return Settings(
         pieces.learn.settings, pieces.protect.settings, pieces.share.settings, pieces.mix.settings, across, asked, alone

@@ -56,6 +56,7 @@ class Composition(Kind):
     protect: Any = part("protect", "where noise enters, in place of this kind's own place")
     share: Any = part("share", "what crosses a link, in place of this kind's own words")
     mix: Any = part("mix", "what is made of what was heard, in place of this kind's own way")
+    ask: Any = part("ask", "whom a server asks, in place of this kind's own way")
 
     def own_parts(self, setup: Setup) -> Parts:
         """The parts that make this kind."""
@@ -71,7 +72,7 @@ class Composition(Kind):
     def parts(self, setup: Setup) -> Parts:
         """The parts, with those that were replaced."""
         own = self.own_parts(setup)
-        given = {name: getattr(self, name) for name in ("learn", "protect", "share", "mix")}
+        given = {name: getattr(self, name) for name in ("learn", "protect", "share", "mix", "ask")}
         return own._replace(**{name: value for name, value in given.items() if value is not None})
 
     def plan(self, setup: Setup) -> Plan:

@@ -13,11 +13,13 @@ import numpy as np
 
 from archipel.node import kernel
 from archipel.privacy.account import release_cost as release_cost
+from archipel.privacy.account import release_of
 from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_epsilon
 from archipel.privacy.gaussian import epsilon_of
 from archipel.privacy.ledger import EpsilonBudget, Terms, ZcdpBudget
+from archipel.privacy.noise import LAPLACE
 from archipel.privacy.policy import Privacy, amounts, laplace_epsilon
-from archipel.privacy.releases import Laplace
+from archipel.privacy.releases import Laplace, Release, Zcdp
 
 MANY = 1000  # clients, beyond which a ledger shows totals only
 UNPROTECTED = "no noise: nothing is protected"
@@ -82,6 +84,11 @@ class Accountant(NamedTuple):
     def assuming(self, further: tuple[str, ...]) -> "Accountant":
         """The same accountant, resting on more that nobody enforces."""
         return self._replace(terms=self.terms.assuming(further))
+
+    def release(self, number: int, cost: float, paid: float) -> Release:
+        """What a node writes down. Where every sample pays for itself, what a dearer one costs more is no release."""
+        more = self.policy.law == LAPLACE and self.per_sample and paid > 0
+        return Zcdp(cost) if more else release_of(self.policy.law, cost)
 
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""

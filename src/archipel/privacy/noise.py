@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.draws import PRIVACY, bits, laplace, normal
+from archipel.draws import PRIVACY, bits, laplace, normal, uniform
 from archipel.errors import BadInput, Missing
 from archipel.node import fast, kernel
 
@@ -149,6 +149,19 @@ def disturb_loop(values: Any, law: Any, scale: Any, key: Any) -> None:
     else:
         for j in range(values.shape[0]):
             values[j] += scale * laplace(key, PRIVACY, j)
+
+
+def secret_uniform(key: Any, purpose: Any) -> Any:
+    """A number in (0, 1) for a choice that protects as long as it is secret: keyed, or the system's if noise is secure.
+
+    A key is known to all who have the description.
+    """
+    return secrets.SystemRandom().random() if _secure else uniform(key, purpose)
+
+
+@fast(secret_uniform)
+def keyed_uniform(key: Any, purpose: Any) -> Any:
+    return uniform(key, purpose)
 
 
 @kernel

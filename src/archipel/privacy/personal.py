@@ -225,6 +225,7 @@ class PersonalLedgers(NamedTuple):
 
     ledgers: list[Ledger]
     delta: float
+    role: str = "client"
 
     @property
     def terms(self) -> Terms:

@@ -23,7 +23,7 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.problems import files
 from archipel.problems.datasets import images
 from archipel.problems.datasets.npz import arrays_in
-from archipel.problems.models.networks import Network, Units, build, torch_or_sentence
+from archipel.problems.models.networks import Network, Units, build, one_thread, torch_or_sentence
 from archipel.problems.splits import partition
 from archipel.problems.splits.shards import Shards, gather, hold_out, one
 from archipel.problems.stored import Empty
@@ -41,12 +41,11 @@ SETTINGS = {  # which keys a split takes
 
 
 class Samples(NamedTuple):
-    """All clients' samples, one client's after the other's, and the network that learns from them."""
+    """All clients' samples, one client's after the other's."""
 
     x: Any
     y: Any
     starts: Any
-    learner: Any
 
 
 class Shard(NamedTuple):
@@ -244,8 +243,8 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, seed: int,
     def inputs(samples: int) -> Iterator[Any]:
         raise BadInput("problem.kind", "deep", "a problem for linear models: theory of this algorithm needs its inputs")
 
-    source = Samples(x, y, train.starts, network)
-    return Task(source, Empty(np.zeros(1)), look, network.size, train.clients, score, inputs, False, train.names)
+    source, sample = Samples(x, y, train.starts), Empty(np.zeros(1))
+    return Task(source, sample, look, network.size, train.clients, score, inputs, False, train.names, learner=network)
 
 
 def check_answers(network: Network, x: Any, count: int, name: str) -> None:
@@ -268,8 +267,9 @@ def check_answers(network: Network, x: Any, count: int, name: str) -> None:
 
 def judged(network: Network, model: Any, x: Any, y: Any) -> dict[str, float]:
     """Accuracy and mean loss; the mean squared error where targets are numbers."""
-    answers = network.answers(model, x)
-    loss = float(network.loss(answers, y))
+    with one_thread():
+        answers = network.answers(model, x)
+        loss = float(network.loss(answers, y))
     if network.loss is squared:
         return {"mse": loss}
     return {"accuracy": float((answers.argmax(1) == y).double().mean()), "loss": loss}

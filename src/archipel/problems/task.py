@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
 MOST_FEATURES = 10_000_000  # of a linear model
+MOST_COSINES = 100_000  # random Fourier features, which are drawn one by one
 
 
 class Oracle(NamedTuple):
@@ -35,4 +36,8 @@ class Task(NamedTuple):
     loss: int = 0  # of supervised.LOSSES, for algorithms that take any
     regulariser: tuple[float, float] = (0.0, 0.0)  # l1, l2 of the whole objective; of K clients each carries a K-th
     oracle: Oracle | None = None  # for regret, where it can be known
+    learner: Any = None  # of models that are not linear: problems.models.learners.Learner
     assumed_public: tuple[str, ...] = ()  # what was taken from everyone's data without noise
+    notes: tuple[str, ...] = ()  # what a person would want to know of the data before a run
+    listed: Any = ()  # a row for each client: what it has
+    unit: str = ""  # of the target

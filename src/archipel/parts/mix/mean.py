@@ -7,15 +7,20 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
-from archipel.node import kernel
+from archipel.node import add_scaled, fast, kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
+from archipel.problems.models.learners import sizes_of
 from archipel.turns import Setup
 
 
 class Sums(NamedTuple):
     total: Any
     count: Any  # of each parameter, the weights of those who said something of it
+
+
+class Counts(NamedTuple):
+    samples: Any  # (senders,): what a word counts
 
 
 @cache
@@ -27,34 +32,58 @@ def hearing(fold: Any) -> Any:
     return hear
 
 
-@kernel
+@cache
+def hearing_by_samples(fold: Any) -> Any:
+    @kernel
+    def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
+        weight = edge.weight * settings.mix.samples[edge.sender]
+        fold(inbox.total, inbox.count, said, inbox.total.dtype.type(weight), settings)
+
+    return hear
+
+
 def replace(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     """(6) of PAO-Fed: the mean of all that arrive."""
+    np.divide(inbox.total, inbox.count, out=me.model, where=inbox.count > 0)
+
+
+@fast(replace)
+def replace_loop(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     for j in range(me.model.shape[0]):
         if inbox.count[j] > 0:
             me.model[j] = inbox.total[j] / inbox.count[j]
 
 
-@kernel
 def blend(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     """w_k += sum_l W_kl (w_l - w_k): who is not heard counts as one that agrees."""
+    np.add(me.model, inbox.total - inbox.count * me.model, out=me.model)
+
+
+@fast(blend)
+def blend_loop(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     for j in range(me.model.shape[0]):
         me.model[j] += inbox.total[j] - inbox.count[j] * me.model[j]
 
 
-@kernel
 def move(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     """The mean change."""
+    heard = inbox.count > 0
+    shares = np.divide(1, inbox.count, where=heard, out=np.zeros_like(inbox.count))
+    np.add(me.model, inbox.total * shares, out=me.model)
+
+
+@fast(move)
+def move_loop(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    one = me.model.dtype.type(1)
     for j in range(me.model.shape[0]):
         if inbox.count[j] > 0:
-            me.model[j] += inbox.total[j] / inbox.count[j]
+            me.model[j] += inbox.total[j] * (one / inbox.count[j])
 
 
 @kernel
 def drift(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     """The neighbours' changes, by their weights; one's own is in the model."""
-    for j in range(me.model.shape[0]):
-        me.model[j] += inbox.total[j]
+    add_scaled(me.model, me.model.dtype.type(1), inbox.total)
 
 
 def sums(place: Place) -> Sums:
@@ -64,17 +93,24 @@ def sums(place: Place) -> Sums:
 
 @dataclass(frozen=True)
 class Mean(Checked):
-    """At a server the mean of what clients say; among peers a step towards their neighbours, by Metropolis weights."""
+    """At a server the mean of what clients say; among peers a step towards their neighbours, by Metropolis weights.
+
+    `by_samples` weighs clients by their samples, as FedAvg does. Among peers links have weights of their own.
+    """
 
     section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
-
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    by_samples: bool = key(False, "a server weighs clients by their samples")
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         at_server, among = (move, drift) if place.of_change else (replace, blend)
         finish = among if place.own else at_server
-        return MixPiece(hearing(share.fold), finish, sums(place), empty(place.receivers), NONE, self.limit)
+        hear = hearing(share.fold)
+        settings: Any = NONE
+        if self.by_samples and not place.own:
+            hear, settings = hearing_by_samples(share.fold), Counts(sizes_of(setup.task).astype(float))
+        return MixPiece(hear, finish, sums(place), empty(place.receivers), settings, self.limit)
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)

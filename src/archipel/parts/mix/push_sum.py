@@ -15,6 +15,7 @@ from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece
+from archipel.parts.mix import push_whole
 from archipel.turns import Setup
 
 # Where a part of a graph hears nothing back its mass drains: what is left stays a number.
@@ -104,10 +105,21 @@ class PushSum(Checked):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        if share.of_change:
+            right = "false: what is pushed is a model, and a share of it is kept"
+            raise BadInput("algorithm.share.change", True, right)
+        if not place.own:
+            right = "another mix: a server hears all there is, nothing is pushed"
+            raise BadInput("algorithm.mix.kind", "push-sum", right)
+        if share.uniform:
+            return push_whole.piece(share, place, self.limit)
         zeros = np.zeros(place.size, place.dtype)
         rows = (place.receivers, place.size)
         state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
-        return MixPiece(hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True)
+        return MixPiece(
+            hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
+            write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle,
+        )  # fmt: skip
 
     def one_way(self) -> "PushSum":
         return self

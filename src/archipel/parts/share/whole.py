@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
-from archipel.node import add_scaled, assign, kernel
+from archipel.node import add_all, add_scaled, assign, kernel, subtract
 from archipel.parts import NONE, SharePiece, empty
 from archipel.turns import Setup
 
@@ -24,8 +24,7 @@ def write(said: Any, me: Any, settings: Any, moment: Any) -> None:
 
 @kernel
 def write_change(said: Any, me: Any, settings: Any, moment: Any) -> None:
-    for j in range(me.model.shape[0]):
-        said.values[j] = me.model[j] - me.before[j]
+    subtract(said.values, me.model, me.before)
 
 
 @kernel
@@ -36,8 +35,7 @@ def take(me: Any, said: Any, settings: Any) -> None:
 @kernel
 def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
     add_scaled(total, factor, said.values)
-    for j in range(count.shape[0]):
-        count[j] += factor
+    add_all(count, factor)
 
 
 @dataclass(frozen=True)
@@ -52,5 +50,5 @@ class Whole(Checked):
         word = Model(np.zeros(size, setup.dtype))
         return SharePiece(
             write_change if self.change else write, write, take, fold, word, word, NONE, empty(rows), size, size,
-            of_change=self.change, before=self.change,
+            of_change=self.change, before=self.change, uniform=True,
         )  # fmt: skip

@@ -82,14 +82,14 @@ def clip_factors(norms: Any, bound: float) -> Any:
 
 def learner_of(task: Any, dtype: Any) -> Any:
     """The learner of a task: its own, or that of linear models where the data is stored."""
-    if task.streams:
-        raise BadInput("problem.kind", "a stream", "a problem whose clients have their data from the start")
-    own = getattr(task.source, "learner", None)
-    return own if own is not None else Linear(task.size, task.loss, dtype)
+    sizes_of(task)
+    return task.learner if task.learner is not None else Linear(task.size, task.loss, dtype)
 
 
 def sizes_of(task: Any) -> Any:
     """How many samples each client has."""
+    if task.streams:
+        raise BadInput("problem.kind", "a stream", "a problem whose clients have their data from the start")
     return np.diff(np.asarray(task.source.starts))
 
 

@@ -31,6 +31,24 @@ def torch_or_sentence() -> Any:
     return torch
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread: it splits sums by threads, so that else their number would change results.
+
+    Seeds and devices go side by side; the number is the calling thread's own, and is what it was afterwards.
+    """
+    torch = torch_or_sentence()
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 # --- the models that come along -----------------------------------------------------------------------------
 
 
@@ -221,10 +239,11 @@ class Network:
         import torch
 
         self.bind(model)
-        x, y = self.batch(data, rows)
-        loss = self.loss(self.module(x), y)
-        check_losses(loss.detach())
-        return loss.detach(), torch.autograd.grad(loss, self.parameters)
+        with one_thread():
+            x, y = self.batch(data, rows)
+            loss = self.loss(self.module(x), y)
+            check_losses(loss.detach())
+            return loss.detach(), torch.autograd.grad(loss, self.parameters)
 
     def gradient(self, out: Any, model: Any, data: Any, rows: Any) -> float:
         """out = the mean gradient over a batch; returns the mean loss."""
@@ -244,15 +263,16 @@ class Network:
     def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float, norm: int = 2) -> None:
         """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most: L2, or L1."""
         self.bind(model)
-        for view, total in zip(self.views(out), clipped_sums(self, *self.batch(data, rows), bound, NORMS[norm])):
-            view.copy_(total)
+        with one_thread():
+            for view, total in zip(self.views(out), clipped_sums(self, *self.batch(data, rows), bound, NORMS[norm])):
+                view.copy_(total)
 
     def answers(self, model: Any, x: Any) -> Any:
         """The module's answers to many samples."""
         import torch
 
         self.bind(np.ascontiguousarray(model))
-        with torch.no_grad():
+        with one_thread(), torch.no_grad():
             parts = [self.module(self.scaled(x[i : i + EVALUATED])) for i in range(0, len(x), EVALUATED)]
             return torch.cat(parts)
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from archipel.algorithms import sampling
-from archipel.algorithms.sampling import ByWeight, Optimal, Uniform, solve_p2
 from archipel.draws import CHOICE, key_of, uniform
 from archipel.errors import BadInput
+from archipel.parts.ask import sampling
+from archipel.parts.ask.sampling import ByWeight, Optimal, Uniform, solve_p2
 from archipel.theory.pldp import out_of_order
 from reference.sampling import optimal_by_gradient, optimal_by_noise, optimality_gap
 

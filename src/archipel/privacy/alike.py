@@ -1,0 +1,86 @@
+"""An accountant of accounts whose releases are all alike: amplified by secret sampling, or priced in zCDP alone.
+
+An account counts releases and their zCDP, which sampling does not make smaller. How many releases a budget covers is
+therefore found before the run, by loss distributions (`personal.affordable_mu`), and is the account's limit; what they
+cost together is found here, by the same.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from archipel.privacy.account import Account, accounts
+from archipel.privacy.accountant import Paid, account_of, finite, history, spent
+from archipel.privacy.accounting import EXACT, NOTHING, RDP, record, zcdp_epsilon
+from archipel.privacy.ledger import ASSUMED, Assumption, EpsilonBudget, Terms
+from archipel.privacy.personal import UPPER, quick_epsilon
+from archipel.privacy.releases import Release, Zcdp, rho_of
+
+HALF = 0.5  # of a release: room for the rounding of a sum
+
+
+def counted(scales: Any, releases: tuple[Release, ...], planned: int, limited: bool = True) -> Account:
+    """Empty accounts that cover so many releases each."""
+    costs = np.array([rho_of(release) for release in releases])
+    return accounts(scales, (planned + HALF) * costs if limited else np.full(len(costs), np.inf))
+
+
+class AlikeAccountant(NamedTuple):
+    """Where the accounts are, and what one release of each is."""
+
+    releases: tuple[Release, ...]
+    terms: Terms
+    delta: float
+    names: tuple[str, ...]
+    planned: int  # releases, at most
+    role: str
+    budget: float | None  # epsilon; none: they only count
+
+    def assuming(self, further: tuple[str, ...]) -> "AlikeAccountant":
+        """The same accountant, resting on more that nobody enforces."""
+        held = tuple(Assumption(what, ASSUMED) for what in further)
+        return self._replace(terms=Terms(self.terms.unit, self.terms.relation, (*self.terms.assumptions, *held)))
+
+    def release(self, number: int, cost: float, paid: float) -> Release:
+        """What a node writes down when it pays."""
+        return self.releases[number]
+
+    def paid(self, tables: dict[str, Any]) -> Paid:
+        """What was paid so far; the zCDP total is without the amplification by sampling."""
+        return self.priced(account_of(tables[self.role]).releases[:, 0])
+
+    def forecast(self) -> Paid:
+        """What will have been paid at most, before anything runs."""
+        return self.priced(np.full(len(self.releases), self.planned))
+
+    def priced(self, counts: Any) -> Paid:
+        found = [self.epsilon(release, int(count)) for release, count in zip(self.releases, counts)]
+        rho = np.array([rho_of(release) * count for release, count in zip(self.releases, counts)])
+        epsilon = np.array([one for one, _ in found])
+        return Paid(rho, np.array(counts), epsilon, np.array([how for _, how in found], object))
+
+    def epsilon(self, release: Release, count: int) -> tuple[float, str]:
+        if count == 0:
+            return 0.0, NOTHING
+        if isinstance(release, Zcdp):
+            return zcdp_epsilon(count * release.rho, self.delta), RDP
+        total = record(release) * count
+        found = quick_epsilon(total, self.budget or 1.0, self.delta)
+        return (found if self.budget is None else min(found, self.budget)), EXACT if total.all_gaussian else UPPER
+
+    def ledger(self, tables: Any, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+        """The whole of ledger.json."""
+        return self.written(self.paid(tables), over_time)
+
+    def outlook(self) -> dict[str, Any]:
+        """What ledger.json will say at most."""
+        return self.written(self.forecast(), [])
+
+    def written(self, paid: Paid, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+        terms, nodes = self.terms.as_json(), []
+        budget = EpsilonBudget(self.budget, self.delta).as_json() if self.budget else None
+        for k, name in enumerate(self.names):
+            node = {"node": name, **terms, "budget": budget, "spent": spent(paid, k, self.delta)}
+            nodes.append(node | {"releases": int(paid.releases[k]), "over_time": history(over_time, k)})
+        worst = {"epsilon": finite(paid.epsilon.max()), "delta": self.delta}
+        return {"delta": self.delta, **terms, "worst": worst, "nodes": nodes}
