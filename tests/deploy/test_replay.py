@@ -10,6 +10,7 @@ from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, 
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedBuff, Scaffold
 from archipel.algorithms.gossip import Gossip
 from archipel.algorithms.mirror import DualAveraging, MirrorDescent
+from archipel.algorithms.npfl import NpflRl
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
@@ -46,6 +47,8 @@ TABLE = {
     "zcdp-nfl": Federation(
         Regression(clients=6), ZcdpNfl(), Peers(mean_degree=2.5), AWAY, Privacy(epsilon=2.0, clip=1.0), rounds=25
     ),
+    "zcdp-nfl-servers": Federation(Regression(clients=6), ZcdpNfl(), Servers(servers=3, shape="ring"), AWAY, rounds=15),
+    "npfl-rl": Federation(RELATED, NpflRl(), Peers(mean_degree=4.0, clusters=2), AWAY, rounds=12),
     "pgfl": Federation(RELATED, Pgfl(some=2, tau=0.3), RING, AWAY, rounds=12),
     "pgfl-published": Federation(RELATED, Pgfl(form="published", tau=0.3), RING, AWAY, rounds=12),
     "mirror-descent": Federation(
