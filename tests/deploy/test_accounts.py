@@ -11,7 +11,7 @@ from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.store import FILES
 from archipel.privacy.policy import Privacy
-from archipel.privacy.releases import Laplace
+from archipel.privacy.releases import Laplace, Sampled
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
 
@@ -93,3 +93,18 @@ def test_a_laplace_release_is_journalled_as_one():
         history = node.account.ledger.history()
         assert {type(release) for release, _ in history.counts} == {Laplace}
         assert history.epsilon(1e-5).epsilon == pytest.approx(told["spent"]["epsilon"], rel=1e-9)
+
+
+def test_a_server_that_noises_a_sum_keeps_a_ledger_and_its_clients_none():
+    """Each of three servers writes down what its clients pay: amplified by asking in secret, as simulated."""
+    federation = TABLE["dp-fedavg-deep"]
+    village = Village(federation)
+    village.run()
+    nodes = federation.run().ledgers[0]["nodes"]
+    for name, told in zip(village.roster.names["server"], nodes):
+        account = village.nodes[name].account
+        assert account.private
+        history = account.ledger.history()
+        assert [(type(release), times) for release, times in history.counts] == [(Sampled, federation.rounds)]
+        assert history.epsilon(1e-5).epsilon == pytest.approx(told["spent"]["epsilon"], rel=2e-3)
+    assert not any(village.nodes[name].account.private for name in village.roster.names["client"])

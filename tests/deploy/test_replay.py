@@ -7,10 +7,16 @@ import pytest
 from harness import Village, assert_same, simulated
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
+<<<<<<< HEAD
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedBuff, Scaffold
 from archipel.algorithms.gossip import Gossip
 from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.algorithms.npfl import NpflRl
+=======
+from archipel.algorithms.deep import DpFedAvgDeep, FedAvgDeep, MirrorDeep
+from archipel.algorithms.dual_averaging import DualAveraging
+from archipel.algorithms.mirror_descent import MirrorDescent
+>>>>>>> fam_deep
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
@@ -63,6 +69,11 @@ TABLE = {
         Privacy(epsilon=2.0, clip=1.0),
         rounds=40,
     ),
+    "fedavg-deep": Federation(STORED, FedAvgDeep(0.05, 30, sampling="optimal", draws=2), environment=LATE, rounds=12),
+    "fedavg-deep-peers": Federation(STORED, FedAvgDeep(0.05, 10), Peers(shape="ring"), SOME, rounds=8),
+    "fedavg-deep-digraph": Federation(STORED, FedAvgDeep(0.05, 10), Digraph(), SOME, rounds=8),
+    "dp-fedavg-deep": Federation(STORED, DpFedAvgDeep(0.05, 10, epsilon=4.0), RING, AWAY, rounds=8),
+    "mirror-deep": Federation(STORED, MirrorDeep(batch=30, step=0.05), Digraph(), SOME, rounds=8),
     "pldp-fl": Federation(STORED, PldpFl(batch=30, draws=2, step=0.05), environment=AWAY, rounds=8),
 }
 
@@ -86,7 +97,7 @@ def test_the_same_model_as_simulated(name, engines):
     assert sum(engine_of(engines, name).messages) > 20
 
 
-@pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl", "pgfl", "mirror-descent", "pldp-fl"])
+@pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl", "pgfl", "mirror-descent", "pldp-fl", "dp-fedavg-deep"])
 def test_the_same_model_when_nodes_are_killed_and_letters_get_lost(name, engines):
     """Any node may die at any moment; links lose and repeat. Nothing of it shows in the end."""
     draw, village = random.Random(name), Village(TABLE[name])

@@ -228,7 +228,9 @@ class Drawn(Checked):
         return SAMPLINGS[self.sampling](self.draws)
 
     def make(self, setup: Setup, share: SharePiece, learn: LearnPiece) -> AskPiece:
-        graph, sizes, rule = setup.graph, sizes_of(setup.task).astype(float), self.rule()
+        graph, rule = setup.graph, self.rule()
+        # streams have no size: there all clients weigh the same
+        sizes = np.ones(graph.clients) if setup.task.streams else sizes_of(setup.task).astype(float)
         if not graph.servers:
             raise BadInput("algorithm.ask.kind", "drawn", "none: there is no server that asks")
         least = 1 if self.sampling == "optimal" else 0
