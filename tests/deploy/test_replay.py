@@ -7,16 +7,11 @@ import pytest
 from harness import Village, assert_same, simulated
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
-<<<<<<< HEAD
+from archipel.algorithms.deep import DpFedAvgDeep, FedAvgDeep, MirrorDeep
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedBuff, Scaffold
 from archipel.algorithms.gossip import Gossip
 from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.algorithms.npfl import NpflRl
-=======
-from archipel.algorithms.deep import DpFedAvgDeep, FedAvgDeep, MirrorDeep
-from archipel.algorithms.dual_averaging import DualAveraging
-from archipel.algorithms.mirror_descent import MirrorDescent
->>>>>>> fam_deep
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
