@@ -90,6 +90,8 @@ class AtMix(Checked):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, graph = setup.privacy, setup.graph
+        if policy is None:
+            raise BadInput("privacy", "(missing)", "a table [privacy]: a part protects, and does not know how much")
         if not graph.servers:
             raise BadInput("algorithm.protect.kind", "at-mix", "another: among peers nobody is trusted with a sum")
         if policy.unit != "client":

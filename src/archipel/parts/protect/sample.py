@@ -80,6 +80,8 @@ class AtSample(Checked):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, count = setup.privacy, setup.task.clients
+        if policy is None:
+            raise BadInput("privacy", "(missing)", "a table [privacy]: a part protects, and does not know how much")
         if policy.relation != "replace-one":
             right = '"replace-one": that a client has news in a round is not hidden'
             raise BadInput("privacy.relation", policy.relation, right)
