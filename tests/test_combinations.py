@@ -21,7 +21,7 @@ from reference.engine import ReferenceEngine
 
 ROUGH = Environment(availability=0.7, delay=Delay(delta=0.4, limit=2))
 ALWAYS = Environment(availability=0.7)
-FILLED = 0.35  # of kinds and topologies; 0.6 when all families are compositions
+FILLED = 0.6  # of kinds and topologies
 
 
 def rough(federation):

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 from archipel.errors import BadInput, Missing
 from archipel.federation import Federation
-from archipel.parts.kind import Composition
+from archipel.parts.kind import Composition, Kind
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, MIXES, PROBLEMS, PROTECTS
 from archipel.topology import TOPOLOGIES, Digraph, Peers, Servers, Star
+from archipel.turns import Setup
 
 ROUNDS = 6
-CLIENTS = 8
+CLIENTS = 12
 BATCH = 4  # clients have few samples
 GRAPHS: dict[str, Any] = {
     "star": Star(),
@@ -34,7 +35,7 @@ PROTECTED = (
 )
 TINY: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {  # data kind -> problems that a kind can be tried on
     "stream": (
-        ("linear", {"clients": CLIENTS, "size": 5, "samples": 20, "test": 10}),
+        ("linear", {"clients": CLIENTS, "size": 10, "samples": 20, "test": 10}),
         ("drifting", {"clients": CLIENTS, "size": 4, "test": 10}),
     ),
     "stored": (
@@ -43,7 +44,7 @@ TINY: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {  # data kind -> prob
         ("related", {"clients": CLIENTS, "tasks": 2, "size": 4, "samples": (3, 6), "test": 10}),
     ),
     "deep": (
-        ("deep", {"clients": CLIENTS, "model": "mlp", "widths": (4,), "samples": 80, "test": 20, "shrink": 2}),
+        ("deep", {"clients": CLIENTS, "model": "mlp", "widths": (4,), "samples": 120, "test": 20, "shrink": 2}),
     ),
 }  # fmt: skip
 
@@ -70,7 +71,11 @@ def cell(kind: str, topology: str, protect: str = "", mix: str = "") -> Cell:
         return Cell(kind, topology, protect, mix, None, why_not)
     parts: dict[str, Any] = {"protect": PROTECTS[protect]()} if protect else {}
     parts |= {"mix": MIXES[mix]()} if mix else {}
-    return Cell(kind, topology, protect, mix, *tried(cls(**parts), topology))
+    try:
+        algorithm = cls(**parts)
+    except BadInput as found:
+        return Cell(kind, topology, protect, mix, None, found.right)
+    return Cell(kind, topology, protect, mix, *tried(algorithm, topology))
 
 
 def refusal(cls: Any, topology: str) -> str:
@@ -83,30 +88,52 @@ def refusal(cls: Any, topology: str) -> str:
 
 def tried(algorithm: Any, topology: str) -> tuple[Federation | None, str]:
     """The first tiny problem, with or without a [privacy] table, for which there is a plan; or why there is none."""
-    why_not = ""
+    reasons: list[tuple[bool, str]] = []
     if "batch" in {field.name for field in fields(algorithm)}:
         algorithm = replace(algorithm, batch=BATCH)
-    for problem in tiny(algorithm.data_kind):
+    for number, problem in enumerate(tiny(algorithm.data_kind)):
         for privacy in PROTECTED:
             try:
-                graph = GRAPHS[topology]
-                if type(problem).__name__ == "Related":  # its data follow the clusters of the graph
-                    graph = replace(graph, clusters=2)
+                graph = graph_for(problem, topology)
                 federation = Federation(problem, algorithm, graph, privacy=privacy, rounds=ROUNDS)
-                federation.instance()
+                setup = looked_at(algorithm.data_kind, number, topology, algorithm.precision)
+                plan = algorithm.plan(setup._replace(privacy=privacy))
+                if privacy is not None and plan.accountant is None:
+                    raise BadInput("privacy", "(a table)", "none: nobody counts what it would pay")
                 return federation, ""
             except BadInput as found:
-                about_privacy = found.key == "privacy" or found.value == "openly"  # the next try has, or has none
-                why_not = why_not if why_not and about_privacy else found.right
+                # what is not about privacy says more: the next try has another table, or none
+                about_privacy = found.key.startswith("privacy") or found.value == "openly"
+                reasons.append((about_privacy, found.right))
             except Missing as found:
-                why_not = str(found)
-    return None, why_not
+                reasons.append((False, str(found).rstrip(".")))
+    return None, min(reasons, key=lambda reason: reason[0])[1]
 
 
 @cache
 def tiny(data_kind: str) -> tuple[Any, ...]:
     """The problems that a kind can be tried on."""
     return tuple(PROBLEMS[name](**keys) for name, keys in TINY[data_kind])
+
+
+def graph_for(problem: Any, topology: str) -> Any:
+    """The tiny graph of a topology; in clusters where the data follow them."""
+    graph = GRAPHS[topology]
+    return replace(graph, clusters=2) if type(problem).__name__ == "Related" and topology != "digraph" else graph
+
+
+@cache
+def looked_at(data_kind: str, number: int, topology: str, precision: str) -> Setup:
+    """The data and the graph of a tiny problem, which all kinds look at."""
+    problem = tiny(data_kind)[number]
+
+    class Looks(Kind):
+        """No algorithm."""
+
+        def plan(self, setup: Setup) -> Any: ...
+
+    Looks.data_kind = data_kind  # type: ignore[method-assign,assignment]
+    return Federation(problem, Looks(), graph_for(problem, topology), rounds=ROUNDS, precision=precision).setup()
 
 
 def matrix() -> Iterator[Cell]:

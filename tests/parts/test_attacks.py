@@ -131,16 +131,15 @@ def test_stored_labels_too():
 
 def test_what_cannot_be_attacked_says_so(tmp_path):
     from archipel import SignSgd
-    from archipel.deploy.part import part_of
-    from archipel.deploy.up import Fleet
+    from archipel.deploy.fleet import Fleet
+    from archipel.deploy.view import view_of
 
     federation = lied_to("gaussian", OnlineFed(), Star())
     with pytest.raises(BadInput, match="only the simulator plays clients that lie"):
-        part_of(federation, "server")
+        view_of(federation, "server")
     with pytest.raises(BadInput, match="only the simulator plays clients that lie"):
         Fleet(tmp_path / "f.toml", federation, tmp_path)
     with pytest.raises(BadInput, match=r"environment\.attack\.kind"):
         Attack(kind="rude")
-    if not hasattr(SignSgd(), "parts"):  # not a composition
-        with pytest.raises(BadInput, match="not known what liars would say"):
-            federation.with_(algorithm=SignSgd(), precision="").instance()
+    with pytest.raises(BadInput, match="others are told a direction, and lies are about models"):
+        federation.with_(algorithm=SignSgd(), precision="").instance()
