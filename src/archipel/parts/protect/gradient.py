@@ -91,6 +91,18 @@ class TwoLevels(Accountant):
         }
 
 
+class ClipsGradients:
+    """A learn part whose samples enter by gradients that are clipped and noised as a whole: `ProtectPiece.guard`."""
+
+    def sensitivity(self, setup: Setup) -> float:
+        """Two clipped gradients differ by at most this."""
+        return sensitivity(setup)
+
+    def supposed(self) -> tuple[Assumption, ...]:
+        """What the ledger supposes beside."""
+        return ()
+
+
 @dataclass(frozen=True)
 class AtGradient(Checked):
     """A sample's gradient is clipped to `privacy.clip`, paid for and noised before it enters the model."""
@@ -99,6 +111,9 @@ class AtGradient(Checked):
     where: ClassVar[str] = "sample"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
+        if not isinstance(learn, ClipsGradients):
+            right = "another place: this learn part does not take gradients that are clipped as a whole"
+            raise BadInput("algorithm.protect.kind", "at-gradient", right)
         policy, drawn, change = setup.privacy, noise_of(setup), learn.sensitivity(setup)
         per_sample, guard = policy.unit == "sample", policy.guard()
         costs = release_costs(drawn.law, change, drawn.first * drawn.shape[drawn.shape >= 0])
