@@ -145,7 +145,7 @@ class Failure(Checked):
 
 ATTACKS = {  # kind -> its strength, where none is given
     "sign-flip": 5.0,
-    "scaled": 30.0,
+    "scaled": 100.0,
     "gaussian": 10.0,
     "a-little-is-enough": 1.5,
     "inner-product": 5.0,

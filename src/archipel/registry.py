@@ -86,7 +86,7 @@ PROBLEMS = Names(
         "pictures": "archipel.problems.clustered:Pictures",
         "drifting": "archipel.problems.drifting:Drifting",
         "growing-mean": "archipel.problems.drifting:GrowingMean",
-        "files": "archipel.problems.measured:Files",
+        "files": "archipel.problems.own:Files",
         "deep": "archipel.problems.deep:Deep",
     }
 )

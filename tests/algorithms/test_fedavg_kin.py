@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from archipel import Delay, Environment, Federation
+from archipel import Delay, Environment, Federation, Linear
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedAvgM, FedBuff, FedProx, Scaffold
 from archipel.draws import SELECTED, key_of, uniform
 from archipel.environment import available, delay
@@ -20,7 +20,9 @@ from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
-from archipel.topology import Peers
+from archipel.registry import ALGORITHMS, kind_of
+from archipel.testing import check_algorithm
+from archipel.topology import Digraph, Peers, Servers, Star
 
 CURVES = np.array([0.2, 0.5, 1.0, 1.6])
 CENTRES = np.array([1.0, -2.0, 0.5, 3.0])
@@ -230,3 +232,22 @@ def test_that_late_messages_do_not_count_is_said_before_the_run():
             warnings.simplefilter("error")
             on_time.with_(algorithm=algorithm, environment=late).run()
             on_time.run()
+
+
+KINDS = ["fedavg", "fedprox", "scaffold", "fedavgm", "fedadam", "fedbuff", "sign-sgd"]
+TOPOLOGIES = [Star(), Servers(servers=3, shape="ring"), Peers(shape="ring"), Digraph()]
+ROUGH = Environment(availability=(0.6, 0.9, 1.0), stride=2, delay=Delay(delta=0.5, limit=3))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("topology", TOPOLOGIES, ids=kind_of)
+@pytest.mark.parametrize("privacy", [None, Privacy(noise=0.1, clip=0.5, unit="client")], ids=["open", "private"])
+def test_engines_agree(kind, topology, privacy):
+    algorithm = ALGORITHMS[kind](**({"limit": 3} if kind != "sign-sgd" else {}))
+    problem = Linear(clients=9, size=5, samples=12, loss="logistic")
+    if kind_of(topology) in algorithm.refuses:
+        with pytest.raises(BadInput, match=algorithm.refuses[kind_of(topology)]):
+            Federation(problem, algorithm, topology, rounds=2)
+        return
+    check_algorithm(Federation(problem, algorithm, topology, ROUGH, privacy, rounds=8), parallel=True)

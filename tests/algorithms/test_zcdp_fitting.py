@@ -9,8 +9,8 @@ import pytest
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.federation import Federation
 from archipel.privacy.policy import Privacy
-from archipel.problems.measured import Files
 from archipel.problems.networked import Regression, centralised
+from archipel.problems.own import Files
 from archipel.topology import Peers
 
 

@@ -98,7 +98,7 @@ class Npfl(Admm):
         sought = seeking.Seeking(
             self.look, hops, curvature_of(self.curvature, task.loss), self.most, self.strength(setup)
         )
-        tables = {"peer": node(table, learners, made.state, state, seeking.seekers(setup))}
+        tables = {"peer": node(table, learners, made.state, state, seeking.seekers(setup, self.most))}
         settings = settings_of(learn, made.settings, mixed, sought)
         sizes = {0: 2.0 * task.size, 1: float(task.clients * task.size)}
         turns = seeking.turns(act, setup, self.most)

@@ -109,7 +109,7 @@ class Pgfl(Admm):
             gain = self.penalty / curvature_of(self.curvature, task.loss)
             settings = settings._replace(across=seeking.Seeking(self.look, hops, gain, self.most))
             server.mix.known[:, 1:], server.mix.used[:, 1:] = 0, 0
-            server = server._replace(across=seeking.seekers(setup, view.place, view.members))
+            server = server._replace(across=seeking.seekers(setup, view.place, view.members, self.most))
             turns, measure = (turns[0], seeking.turn_of(setup), *turns[1:]), None
             sizes.insert(1, task.clients * task.size)
         tables = {"client": client, "server": server}

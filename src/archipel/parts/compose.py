@@ -226,7 +226,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     protect = parts.protect.make(setup, parts.learn)
     learn = parts.learn.make(setup, protect)
     share = parts.share.make(setup)
-    if learn.read_by and parts.protect.where == "word":
+    if learn.read_by in share.needs and parts.protect.where == "word":
         right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
         raise BadInput("algorithm.protect.kind", "at-word", right)
     if protect.bounded is not None:

@@ -77,28 +77,57 @@ def stamp_of(settings: Any, round: Any) -> Any:
 # --- grouping -----------------------------------------------------------------------------------------------
 
 
+class Room(NamedTuple):
+    """Scratch for grouping: arrays that are made in a kernel are counted, which takes very long to compile."""
+
+    labels: Any  # (nodes,)
+    members: Any  # (nodes,)
+    order: Any  # (nodes,)
+    along: Any  # (nodes,)
+    centred: Any  # (nodes, size): of a group its members' signatures less their mean, zeros beyond
+    way: Any  # (size,)
+    turned: Any  # (size,)
+    means: Any  # (most, size)
+    sizes: Any  # (most,)
+    spread: Any  # (most,)
+    shared: Any  # (most, most)
+    names: Any  # (most,)
+    taken: Any  # (most,)
+
+
+def room_for(nodes: int, size: int, most: int) -> Room:
+    """Room for so many nodes."""
+    whole = [np.zeros(nodes, np.int64) for _ in range(3)]
+    vectors, numbers = [np.zeros(size) for _ in range(2)], [np.zeros(most) for _ in range(2)]
+    return Room(
+        whole[0], whole[1], whole[2], np.zeros(nodes), np.zeros((nodes, size)), vectors[0], vectors[1],
+        np.zeros((most, size)), numbers[0], numbers[1], np.zeros((most, most)), np.zeros(most, np.int64),
+        np.zeros(most),
+    )  # fmt: skip
+
+
 @rare
-def gathered(points: Any, labels: Any, group: Any, count: Any) -> Any:
-    """The members of a group, their signatures less the group's mean."""
-    members, centred = np.zeros(count, np.int64), np.zeros((count, points.shape[1]))
-    mean = np.zeros(points.shape[1])
-    i = 0
+def gather(points: Any, labels: Any, group: Any, count: Any, room: Any) -> Any:
+    """The members of a group, their signatures less the group's mean; the sum of squares of these, returned."""
+    i, whole, size = 0, 0.0, points.shape[1]
+    for j in range(size):
+        room.way[j] = 0.0
     for k in range(labels.shape[0]):
         if labels[k] == group:
-            members[i] = k
-            add_scaled(mean, 1.0 / count, points[k])
+            room.members[i] = k
+            add_scaled(room.way, 1.0 / count, points[k])
             i += 1
-    for i in range(count):
-        assign(centred[i], points[members[i]])
-        add_scaled(centred[i], -1.0, mean)
-    return members, centred
+    for i in range(room.centred.shape[0]):
+        for j in range(size):
+            room.centred[i, j] = points[room.members[i], j] - room.way[j] if i < count else 0.0
+        whole += dot(room.centred[i], room.centred[i])
+    return whole
 
 
 @rare
-def principal(along: Any, centred: Any) -> Any:
+def principal(along: Any, centred: Any, way: Any, turned: Any) -> Any:
     """Projections on the principal direction, by the power method; the eigenvalue (of the sum of squares), returned."""
     size = centred.shape[1]
-    way, turned = np.zeros(size), np.zeros(size)
     for j in range(size):
         way[j] = uniform(1, GRAPH, j) - 0.5
     top = 0.0
@@ -128,14 +157,14 @@ def stands_out(top: Any, whole: Any, count: Any, size: Any) -> Any:
     return (top * left / (whole - top) - edge) / scale
 
 
-def put_in_order(order: Any, values: Any) -> None:
-    """Where the least is, the next, and so on; of equals the first comes first."""
-    order[:] = np.argsort(values, kind="stable")
+def put_in_order(order: Any, values: Any, count: Any) -> None:
+    """Of the first so many where the least is, the next, and so on; of equals the first comes first."""
+    order[:count] = np.argsort(values[:count], kind="stable")
 
 
 @fast(put_in_order)
-def put_in_order_loop(order: Any, values: Any) -> None:
-    for i in range(values.shape[0]):
+def put_in_order_loop(order: Any, values: Any, count: Any) -> None:
+    for i in range(count):
         j = i
         while j > 0 and values[order[j - 1]] > values[i]:
             order[j] = order[j - 1]
@@ -143,12 +172,11 @@ def put_in_order_loop(order: Any, values: Any) -> None:
         order[j] = i
 
 
-@kernel
-def heaps(along: Any, least: Any) -> Any:
+@rare
+def heaps(along: Any, order: Any, count: Any, least: Any) -> Any:
     """The best cut of numbers in two heaps: where (in their order), and how far apart they are in their spread."""
-    order = np.zeros(along.shape[0], np.int64)
-    put_in_order(order, along)
-    count, total, squares = along.shape[0], 0.0, 0.0
+    put_in_order(order, along, count)
+    total, squares = 0.0, 0.0
     for i in range(count):
         total += along[i]
         squares += along[i] * along[i]
@@ -162,13 +190,11 @@ def heaps(along: Any, least: Any) -> Any:
         if between > best:
             best, cut, apart = between, i, gap
     within = squares - total * total / count - best
-    if cut == 0:
-        return order, 0, 0.0
-    return order, cut, apart / math.sqrt(max(within, 1e-300) / count)
+    return cut, apart / math.sqrt(max(within, 1e-300) / count)
 
 
 @rare
-def split(points: Any, labels: Any, group: Any, fresh: Any) -> Any:
+def split(points: Any, labels: Any, group: Any, fresh: Any, room: Any) -> Any:
     """How clearly a group is two, 0 where it is not; its upper part becomes group `fresh`, unless that is negative."""
     count = 0
     for k in range(labels.shape[0]):
@@ -176,50 +202,49 @@ def split(points: Any, labels: Any, group: Any, fresh: Any) -> Any:
     least = max(LEAST, labels.shape[0] // SHARE)
     if count < 2 * least:
         return 0.0
-    members, centred = gathered(points, labels, group, count)
-    along, whole = np.zeros(count), 0.0
-    for i in range(count):
-        whole += dot(centred[i], centred[i])
-    clear = stands_out(principal(along, centred), whole, count, points.shape[1])
-    order, cut, apart = heaps(along, least)
+    whole = gather(points, labels, group, count, room)
+    top = principal(room.along, room.centred, room.way, room.turned)
+    clear = stands_out(top, whole, count, points.shape[1])
+    cut, apart = heaps(room.along, room.order, count, least)
     if clear < BEYOND or cut == 0 or apart < HEAPS:
         return 0.0
     if fresh >= 0:
         for i in range(cut, count):
-            labels[members[order[i]]] = fresh
+            labels[room.members[room.order[i]]] = fresh
     return clear
 
 
 @rare
-def centres(points: Any, labels: Any, count: Any) -> Any:
-    """The mean signature of each group."""
-    means, sizes = np.zeros((count, points.shape[1])), np.zeros(count)
+def centres(points: Any, labels: Any, count: Any, room: Any) -> None:
+    """The mean signature of each group, and its size."""
+    for q in range(count):
+        room.sizes[q] = 0.0
+        for j in range(points.shape[1]):
+            room.means[q, j] = 0.0
     for k in range(labels.shape[0]):
         if labels[k] >= 0:
-            sizes[labels[k]] += 1.0
-            add_scaled(means[labels[k]], 1.0, points[k])
+            room.sizes[labels[k]] += 1.0
+            add_scaled(room.means[labels[k]], 1.0, points[k])
     for q in range(count):
         for j in range(points.shape[1]):
-            means[q, j] /= max(sizes[q], 1.0)
-    return means, sizes
+            room.means[q, j] /= max(room.sizes[q], 1.0)
 
 
 @rare
-def spreads(points: Any, labels: Any, means: Any, sizes: Any) -> Any:
+def spreads(points: Any, labels: Any, count: Any, room: Any) -> None:
     """The variance of each group's signatures per direction; small groups lean on that of all."""
-    count, size = means.shape[0], points.shape[1]
-    found, whole, free = np.zeros(count), 0.0, 0.0
+    size, whole, free = points.shape[1], 0.0, 0.0
+    for q in range(count):
+        room.spread[q] = 0.0
+        free += max(room.sizes[q] - 1.0, 0.0)
     for k in range(labels.shape[0]):
         if labels[k] >= 0:
-            away = square_distance(points[k], means[labels[k]])
-            found[labels[k]] += away
+            away = square_distance(points[k], room.means[labels[k]])
+            room.spread[labels[k]] += away
             whole += away
-    for q in range(count):
-        free += max(sizes[q] - 1.0, 0.0)
     usual = max(whole / (max(free, 1.0) * size), 1e-300)
     for q in range(count):
-        found[q] = (found[q] / size + LEANING * usual) / (max(sizes[q] - 1.0, 0.0) + LEANING)
-    return found
+        room.spread[q] = (room.spread[q] / size + LEANING * usual) / (max(room.sizes[q] - 1.0, 0.0) + LEANING)
 
 
 @kernel
@@ -232,34 +257,35 @@ def square_distance(a: Any, b: Any) -> Any:
 
 
 @rare
-def refine(points: Any, labels: Any, count: Any) -> None:
+def refine(points: Any, labels: Any, count: Any, room: Any) -> None:
     """Everyone to the group it is most likely of, a few times; a group never loses its last node.
 
     Groups are normal clouds of different spread: far from the common model, signatures scatter more.
     """
     size = points.shape[1]
     for _ in range(REFINED):
-        means, sizes = centres(points, labels, count)
-        spread = spreads(points, labels, means, sizes)
+        centres(points, labels, count, room)
+        spreads(points, labels, count, room)
         moved = 0
         for k in range(labels.shape[0]):
-            if labels[k] >= 0 and sizes[labels[k]] > 1.0:
+            if labels[k] >= 0 and room.sizes[labels[k]] > 1.0:
                 likely, least = labels[k], np.inf
                 for q in range(count):
-                    doubt = square_distance(points[k], means[q]) / spread[q] + size * math.log(spread[q])
+                    away = square_distance(points[k], room.means[q])
+                    doubt = away / room.spread[q] + size * math.log(room.spread[q])
                     if doubt < least:
                         likely, least = q, doubt
                 if likely != labels[k]:
-                    sizes[labels[k]] -= 1.0
-                    sizes[likely] += 1.0
+                    room.sizes[labels[k]] -= 1.0
+                    room.sizes[likely] += 1.0
                     labels[k] = likely
                     moved += 1
         if moved == 0:
             return
 
 
-@kernel
-def group(points: Any, labels: Any, most: Any) -> Any:
+@rare
+def group(points: Any, labels: Any, most: Any, room: Any) -> Any:
     """Group those whose label is not negative; how many groups there are, returned, and their numbers in `labels`.
 
     The clearest group is split first, and everyone is put right after each split.
@@ -270,21 +296,26 @@ def group(points: Any, labels: Any, most: Any) -> Any:
     while count < most:
         clearest, chosen = 0.0, -1
         for q in range(count):
-            clear = split(points, labels, q, -1)
+            clear = split(points, labels, q, -1, room)
             if clear > clearest:
                 clearest, chosen = clear, q
         if chosen < 0:
             break
-        split(points, labels, chosen, count)
+        split(points, labels, chosen, count, room)
         count += 1
-        refine(points, labels, count)
+        refine(points, labels, count, room)
     return count
 
 
 @rare
-def rename(labels: Any, before: Any, count: Any, most: Any) -> None:
+def rename(labels: Any, before: Any, count: Any, most: Any, room: Any) -> None:
     """Give groups the numbers they had before, those that share most first; new groups get free numbers."""
-    shared, names, taken = np.zeros((count, most)), np.full(count, -1), np.zeros(most)
+    shared, names, taken = room.shared, room.names, room.taken
+    for q in range(most):
+        names[q] = -1
+        taken[q] = 0.0
+        for r in range(most):
+            shared[q, r] = 0.0
     for k in range(labels.shape[0]):
         if labels[k] >= 0:
             shared[labels[k], before[k]] += 1.0
@@ -307,13 +338,13 @@ def rename(labels: Any, before: Any, count: Any, most: Any) -> None:
 
 
 @rare
-def regroup(known: Any, stamps: Any, everyone: Any, stamp: Any, most: Any) -> Any:
+def regroup(known: Any, stamps: Any, everyone: Any, stamp: Any, most: Any, room: Any) -> Any:
     """Group all signatures of this look; `everyone` holds the old labels, then the new. Whether any changed."""
-    labels = np.zeros(everyone.shape[0], np.int64)
+    labels = room.labels
     for k in range(labels.shape[0]):
         labels[k] = 0 if stamps[k] == stamp else -1
-    count = group(known, labels, most)
-    rename(labels, everyone, count, most)
+    count = group(known, labels, most, room)
+    rename(labels, everyone, count, most, room)
     changed = False
     for k in range(labels.shape[0]):
         changed = changed or labels[k] != everyone[k]

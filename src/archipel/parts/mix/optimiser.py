@@ -137,13 +137,14 @@ def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece,
     inner = (over or BySamples(0)).make(setup, share, place)
     if inner.tell is not None:
         raise BadInput("algorithm.mix.over", type(over).__name__, "a mix of one model")
+    among = not setup.graph.servers
     real, rows = np.dtype(place.dtype).type, (place.receivers, place.size)
     zeros, tau = np.zeros(rows, place.dtype), real(rates[3])
     second = np.full(rows if rule is by_adam else (rows[0], 0), tau * tau, place.dtype)
     return inner._replace(
         hear=hearing(inner.hear),
-        finish=finishing(inner.finish, rule, place.own),
+        finish=finishing(inner.finish, rule, among),
         state=Moments(zeros, second, zeros.copy(), inner.state),
         settings=Rates(real(rates[0]), real(rates[1]), real(rates[2]), tau, inner.settings),
-        before=inner.before or place.own,
+        before=inner.before or among,
     )

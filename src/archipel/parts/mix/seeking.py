@@ -18,16 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import NOTHING, SAID, add_scaled, assign, kernel, rare
+from archipel.node import NOTHING, SAID, add_scaled, assign, kernel, rare, repeated
 from archipel.parts.learn.primal import segment_at
 from archipel.parts.mix import dual, lent
 from archipel.parts.mix.groups import (
+    Room,
     Signatures,
     hear_signatures,
     newer,
     pass_on,
     phase_of,
     regroup,
+    room_for,
     stamp_of,
 )
 from archipel.parts.protect.told import Known
@@ -55,6 +57,7 @@ class Seeker(NamedTuple):
     signatures: Any  # (peers, size)
     stamps: Any  # (peers,)
     everyone: Any  # (peers,): everyone's cluster
+    room: Room
 
 
 class Seeking(NamedTuple):
@@ -177,7 +180,8 @@ def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     newer(seen.signatures, seen.stamps, inbox.values, inbox.stamp)
     if phase_of(own, moment.round) != own.hops - 1:
         return
-    if not regroup(seen.signatures, seen.stamps, seen.everyone, stamp_of(own, moment.round), own.most):
+    stamp = stamp_of(own, moment.round)
+    if not regroup(seen.signatures, seen.stamps, seen.everyone, stamp, own.most, seen.room):
         return
     mine = seen.everyone[seen.number[0]]
     size, degree = 0, 0
@@ -198,15 +202,18 @@ def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 # --- made for a setup -----------------------------------------------------------------------------------------------
 
 
-def seekers(setup: Any) -> Seeker:
+def seekers(setup: Any, most: int) -> Seeker:
     """A table of peers that know nothing yet."""
     links, count, size = setup.graph.links(), setup.task.clients, setup.task.size
     if count * count * size > LARGE:
         raise BadInput("topology.clusters", "discover", "fewer peers: every peer knows all signatures")
     zeros = [np.zeros((count, size)) for _ in range(2)]
     common = Common(zeros[0], Known(zeros[1]), dual.duals(links.degree, size, float))
-    known = [np.zeros((count, count, size)), np.zeros((count, count), np.int64), np.zeros((count, count), np.int64)]
-    return Seeker(common, friends_of(links, count), np.arange(count)[:, None], *known)
+    labels = np.zeros((count, count), np.int64)
+    return Seeker(
+        common, friends_of(links, count), np.arange(count)[:, None], np.zeros((count, count, size)), labels,
+        labels.copy(), repeated(room_for(count, size, most), count),
+    )  # fmt: skip
 
 
 def turns(act: Any, setup: Any, most: int) -> tuple[Turn, Turn]:

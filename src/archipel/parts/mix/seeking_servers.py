@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import NOTHING, SAID, assign, kernel, rare
+from archipel.node import NOTHING, SAID, assign, kernel, rare, repeated
 from archipel.parts.mix.groups import (
+    Room,
     Signatures,
     centres,
     hear_signatures,
@@ -20,6 +21,7 @@ from archipel.parts.mix.groups import (
     pass_on,
     phase_of,
     regroup,
+    room_for,
     stamp_of,
 )
 from archipel.turns import Turn
@@ -34,6 +36,7 @@ class Seeker(NamedTuple):
     signatures: Any  # (clients, size)
     stamps: Any  # (clients,)
     everyone: Any  # (clients,): everyone's cluster
+    room: Room
 
 
 class Seeking(NamedTuple):
@@ -68,7 +71,7 @@ def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     newer(seen.signatures, seen.stamps, inbox.values, inbox.stamp)
     if phase_of(own, moment.round) == own.hops - 1:
         stamp = stamp_of(own, moment.round)
-        if regroup(seen.signatures, seen.stamps, seen.everyone, stamp, own.most):
+        if regroup(seen.signatures, seen.stamps, seen.everyone, stamp, own.most, seen.room):
             relabel(me, settings, stamp)
 
 
@@ -76,10 +79,10 @@ def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 def relabel(me: Any, settings: Any, stamp: Any) -> None:
     """Clients move to their clusters; a new cluster starts from its mean signature, the same at every server."""
     seen, mine, most = me.across, me.mix, settings.across.most
-    fresh = np.zeros(seen.everyone.shape[0], np.int64)
+    fresh, means, sizes = seen.room.labels, seen.room.means, seen.room.sizes
     for k in range(fresh.shape[0]):
         fresh[k] = seen.everyone[k] if seen.stamps[k] == stamp else -1
-    means, sizes = centres(seen.signatures, fresh, most)
+    centres(seen.signatures, fresh, most, seen.room)
     for k in range(fresh.shape[0]):
         sizes[seen.everyone[k]] += 1.0 if fresh[k] < 0 else 0.0
     for i in range(mine.members[0]):
@@ -94,14 +97,15 @@ def relabel(me: Any, settings: Any, stamp: Any) -> None:
         mine.used[q] = mine.known[q]
 
 
-def seekers(setup: Any, place: Any, members: int) -> Seeker:
+def seekers(setup: Any, place: Any, members: int, most: int) -> Seeker:
     """A table of servers that know nothing yet."""
     graph, task = setup.graph, setup.task
     if graph.servers * task.clients * task.size > LARGE:
         raise BadInput("topology.clusters", "discover", "fewer clients or servers: all servers know all signatures")
     ids, shape = np.zeros((graph.servers, members), np.int64), (graph.servers, task.clients)
     ids[graph.server, place] = np.arange(task.clients)
-    return Seeker(ids, np.zeros((*shape, task.size)), np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    room = repeated(room_for(task.clients, task.size, most), graph.servers)
+    return Seeker(ids, np.zeros((*shape, task.size)), np.zeros(shape, np.int64), np.zeros(shape, np.int64), room)
 
 
 def turn_of(setup: Any) -> Turn:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from archipel.describe import Checked
+from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import NONE, ProtectPiece, empty
 from archipel.turns import Setup
@@ -37,6 +38,13 @@ def always(me: Any, settings: Any, moment: Any) -> Any:
 @kernel
 def any_sum(values: Any, me: Any, settings: Any, moment: Any) -> Any:
     return True
+
+
+def table_of(setup: Setup) -> Any:
+    """The [privacy] table, which a part that protects by it needs."""
+    if setup.privacy is None:
+        raise BadInput("privacy", "(missing)", "a table [privacy]: a part protects, and does not know how much")
+    return setup.privacy
 
 
 @dataclass(frozen=True)
