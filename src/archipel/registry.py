@@ -142,7 +142,6 @@ MIXES = Names(
         "clusters": "archipel.parts.mix.clusters:Clusters",
         "controls": "archipel.parts.mix.controls:Controls",
         "push-sum": "archipel.parts.mix.push_sum:PushSum",
-        "pushed-models": "archipel.parts.mix.pushed:PushedModels",
         "vote": "archipel.parts.mix.vote:Vote",
         "plain": "archipel.parts.mix.plain:Plain",
         "median": "archipel.parts.mix.robust:Median",

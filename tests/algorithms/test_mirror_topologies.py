@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archipel import Environment, Federation
+from archipel import Environment, Federation, PaoFed
 from archipel.algorithms.dp_fedavg import DpFedAvg
 from archipel.algorithms.mirror import (
     DualAveraging,
@@ -19,8 +19,10 @@ from archipel.algorithms.mirror import (
 from archipel.environment import Delay
 from archipel.errors import BadInput
 from archipel.parts.learn.constraints import Budget
+from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.push_sum import PushSum
+from archipel.parts.protect.gradient import AtGradient
 from archipel.parts.protect.sample import AtSample
 from archipel.parts.share.portions import Portions
 from archipel.privacy.policy import Privacy
@@ -156,9 +158,10 @@ def test_float32_differs_by_its_rounding_only(name):
     [
         (DpFedAvg(), Peers(), None, "a server keeps the model"),
         (DpFedAvg(), Digraph(), None, "a server keeps the model"),
-        (MirrorDescent(mix=Mean()), Digraph(), None, "weighs nodes as a whole"),
-        (MirrorDescent(mix=PushSum()), Digraph(), None, "weighs nodes as a whole"),
+        (MirrorDescent(share=Portions(1), mix=PushSum()), Digraph(), None, "weighs nodes as a whole"),
         (MirrorDescent(share=Portions(1)), Digraph(), None, "whole models"),
+        (MirrorDescent(learn=OnlineStep()), Digraph(), None, "divided by its node's weight"),
+        (PaoFed(protect=AtGradient()), Star(), LAPLACE, "clipped as a whole"),
         (MirrorDescent(protect=AtSample()), Digraph(), LAPLACE, "leave the region"),
         (PublishedMirrorDescent(start="printed"), Star(), None, "three peers"),
     ],
@@ -170,7 +173,7 @@ def test_parts_that_do_not_go_together_are_refused_with_a_sentence(algorithm, to
 
 def test_a_mix_of_another_kind_can_take_its_place():
     """With a server any mix will do; neighbours may take plain steps towards each other."""
-    for topology in (Star(), Peers(shape="ring")):
+    for topology in (Star(), Peers(shape="ring"), Digraph(shares="random")):
         ours, other = (
             played(Federation(SMALL, each, topology, rounds=10))[1]
             for each in (MirrorDescent(), MirrorDescent(mix=Mean(0)))

@@ -242,11 +242,14 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     place = Place(rows, heard, not graph.servers or asks is not None, pushes, share.of_change, size, dtype)
     mixing = parts.mix.one_way() if pushes else parts.mix
     mix = mixing.make(setup, share, place)
-    if learn.weighted is not None:
-        if mix.settle is not None:
-            right = "one that weighs nodes as a whole: these steps are divided by a node's weight"
-            raise BadInput("algorithm.mix", type(mixing).__name__, right)
-        learn = learn._replace(learn=learn.weighted(mix.weight) if mix.weight else learn.learn)
+    if learn.weighted is not None and mix.weight is not None:
+        learn = learn._replace(learn=learn.weighted(mix.weight), weighs=True)
+    elif learn.weighted is not None and mix.settle is not None:
+        right = "one that weighs nodes as a whole: these steps are divided by a node's weight"
+        raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
+    elif mix.weight is not None and mix.settle is None and not learn.weighs:
+        right = "one whose steps are divided by its node's weight; or another mix"
+        raise BadInput("algorithm.learn.kind", type(parts.learn).__name__, right)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
     if learn.shared is not None:

@@ -25,7 +25,7 @@ from archipel.parts import NONE, LearnPiece, ProtectPiece
 from archipel.parts.learn import constraints, maps
 from archipel.parts.learn.constraints import FREE, PLAIN, QUEUE, SADDLE, SECRET, USES, Budget
 from archipel.parts.learn.regret import OVERDRAWN, Known, known_of, played_rows, player_of
-from archipel.parts.protect.gradient import noise_of, sensitivity, typical_scale
+from archipel.parts.protect.gradient import ClipsGradients, noise_of, sensitivity, typical_scale
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import GAUSSIAN
 from archipel.problems.losses.online import loss_gradient
@@ -146,15 +146,12 @@ class Geometry(Checked):
 
 
 @dataclass(frozen=True)
-class MirrorStep(Geometry):
+class MirrorStep(Geometry, ClipsGradients):
     """A mirror step on each new sample. A `constraint` is only measured."""
 
     section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "stream"
     pressing: ClassVar[int] = PLAIN
-
-    def sensitivity(self, setup: Setup) -> float:
-        return sensitivity(setup)
 
     def supposed(self) -> tuple[Assumption, ...]:
         """What the ledger supposes of a constraint whose cost is in the sample."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.errors import BadInput
 from archipel.node import add_exactly, exact
 from archipel.parts import LearnPiece, ProtectPiece
 from archipel.parts.learn import maps
@@ -111,6 +112,9 @@ class PrintedStep(Checked):
         return 1.0
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
+        if protect.accountant is not None:
+            right = "none: the printed steps have noise of their own, which protects nobody"
+            raise BadInput("privacy", "(a table)", right)
         mapped, rows = self.mapped(setup.task.size), setup.task.clients
         known = known_of(setup, mapped)
         bound = math.log(max(setup.rounds, 2)) ** 2 / self.epsilon if self.bound is None else float(self.bound)

@@ -46,6 +46,11 @@ def settle_loop(me: Any) -> None:
         me.model[j] = me.before[j] + (me.model[j] - me.before[j]) / mass
 
 
+@kernel
+def mass_of(me: Any) -> Any:
+    return me.mix.mass[0]
+
+
 @cache
 def pushing(write: Any) -> Any:
     @kernel
@@ -91,5 +96,5 @@ def piece(share: SharePiece, place: Place, limit: int) -> MixPiece:
     inbox = Heard(np.zeros(place.size, place.dtype), one, np.zeros(1, place.dtype))
     return MixPiece(
         hearing(share.fold), finish, inbox, state, NONE, limit, before=True,
-        write=pushing(share.write), word=Pushed(share.word, one), settle=settle,
+        write=pushing(share.write), word=Pushed(share.word, one), settle=settle, weight=mass_of,
     )  # fmt: skip

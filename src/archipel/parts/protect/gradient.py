@@ -15,7 +15,7 @@ from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import exact
 from archipel.parts import ProtectPiece
-from archipel.parts.protect.openly import always, any_sum
+from archipel.parts.protect.openly import always, any_sum, table_of
 from archipel.parts.protect.sample import Private, bound, noise, pay
 from archipel.privacy.account import accounts
 from archipel.privacy.accountant import Accountant, Paid, account_of, finite, spend_all
@@ -91,6 +91,18 @@ class TwoLevels(Accountant):
         }
 
 
+class ClipsGradients:
+    """A learn part whose samples enter by gradients that are clipped and noised as a whole: `ProtectPiece.guard`."""
+
+    def sensitivity(self, setup: Setup) -> float:
+        """Two clipped gradients differ by at most this."""
+        return sensitivity(setup)
+
+    def supposed(self) -> tuple[Assumption, ...]:
+        """What the ledger supposes beside."""
+        return ()
+
+
 @dataclass(frozen=True)
 class AtGradient(Checked):
     """A sample's gradient is clipped to `privacy.clip`, paid for and noised before it enters the model."""
@@ -99,7 +111,10 @@ class AtGradient(Checked):
     where: ClassVar[str] = "sample"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        policy, drawn, change = setup.privacy, noise_of(setup), learn.sensitivity(setup)
+        if not isinstance(learn, ClipsGradients):
+            right = "another place: this learn part does not take gradients that are clipped as a whole"
+            raise BadInput("algorithm.protect.kind", "at-gradient", right)
+        policy, drawn, change = table_of(setup), noise_of(setup), learn.sensitivity(setup)
         per_sample, guard = policy.unit == "sample", policy.guard()
         costs = release_costs(drawn.law, change, drawn.first * drawn.shape[drawn.shape >= 0])
         planned, releases = spend_all(costs, drawn.limit, per_sample)
