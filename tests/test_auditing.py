@@ -15,8 +15,8 @@ from archipel.parts.protect.sample import bound
 from archipel.privacy.account import pay, release_cost
 from archipel.privacy.noise import disturb
 from archipel.privacy.policy import Privacy, Range
-from archipel.problems.measured import Files
 from archipel.problems.networked import Regression
+from archipel.problems.own import Files
 from archipel.simulate.plain import PlainEngine
 from archipel.topology import Peers, Servers, Star
 

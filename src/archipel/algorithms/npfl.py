@@ -59,7 +59,7 @@ class Npfl(Admm):
         """What learns tau, its rate, its range and its epochs: nothing does."""
         return "fixed", 0.0, 0.0, 0
 
-    def plan(self, setup: Setup) -> Plan:
+    def laid(self, setup: Setup) -> Plan:
         """Peers at zero, and their turns."""
         self.check_problem(setup)
         discovers, task, policy = setup.graph.clusters == 0, setup.task, setup.privacy
@@ -174,7 +174,7 @@ class Nfl(Npfl):
 
     tau: float = key(0.0, "not used: there is no other cluster", at_least=0, at_most=1)
 
-    def plan(self, setup: Setup) -> Plan:
+    def laid(self, setup: Setup) -> Plan:
         """Everyone at zero, and the turns of the topology."""
         self.check_problem(setup)
         everyone = np.zeros(setup.task.clients, np.int64)

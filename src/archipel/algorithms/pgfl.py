@@ -78,7 +78,7 @@ class Pgfl(Admm):
         clusters = graph.clusters or self.most
         return View(graph.server, place, graph.cluster, clusters, graph.servers, members, graph.links().degree)
 
-    def plan(self, setup: Setup) -> Plan:
+    def laid(self, setup: Setup) -> Plan:
         """Clients and servers, and their turns."""
         view, task, policy, guard = self.view(setup), setup.task, setup.privacy, guard_of(setup)
         if policy is not None and len(segments(task)[0]) > 1:

@@ -53,7 +53,7 @@ class ZcdpNfl(Admm):
     decay: float | None = key(None, "the exponent with which steps fall", at_least=0, at_most=1, noun="an exponent")
     proximal: bool = key(True, "the l1 part as a soft threshold, which finds zeros; false: a subgradient, as published")
 
-    def plan(self, setup: Setup) -> Plan:
+    def laid(self, setup: Setup) -> Plan:
         """Everyone at zero, and the turns of the topology."""
         fit = self.fit(setup)
         return consensus_plan(setup, self.stepping(setup, fit), self.priced(setup, fit), fit.penalty)

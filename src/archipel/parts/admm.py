@@ -38,12 +38,17 @@ class Admm(Composition):
     refuses: ClassVar[dict[str, str]] = {"digraph": "ADMM needs links that go both ways and are never late"}
     no_delays: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def plan(self, setup: Setup) -> Plan:
+        """Everyone at the start, and their turns; unless a part of a pair was replaced."""
         for name in ("learn", "protect", "share", "mix"):
             given = getattr(self, name)
             if given is not None:
                 raise BadInput(f"algorithm.{name}", type(given).__name__, PAIRED)
+        return self.laid(setup)
+
+    def laid(self, setup: Setup) -> Plan:
+        """The plan of the pair."""
+        raise NotImplementedError
 
 
 def node(model: Any, learn: Any, protect: Any, mix: Any, across: Any = None) -> Node:

@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_a_sentence():
     with pytest.raises(BadInput, match="both ways and are never late"):
         Federation(SMALL, PAdmm(), Digraph(), rounds=3)
     with pytest.raises(BadInput, match="share a dual"):
-        ZcdpNfl(mix=Mean())
+        Federation(SMALL, ZcdpNfl(mix=Mean()), Star(), rounds=3).instance()
 
 
 TABLE = {
