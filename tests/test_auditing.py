@@ -7,8 +7,7 @@ import pytest
 
 from archipel import Delay, Environment, Federation, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.online import OnlineFedSgd, PsoFed
-from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
+from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.auditing import examine, judged, tiled, twin_of, watched
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, leaves
@@ -19,7 +18,7 @@ from archipel.privacy.policy import Privacy, Range
 from archipel.problems.measured import Files
 from archipel.problems.networked import Regression
 from archipel.simulate.plain import PlainEngine
-from archipel.topology import Peers, Servers
+from archipel.topology import Peers, Servers, Star
 
 STREAM = Synthetic(clients=5, features=8, test=10)
 FEW = {"releases": 2000, "rounds": 1, "engine": "plain"}
@@ -267,3 +266,16 @@ def test_an_audit_says_of_a_federation_what_its_ledger_says(tmp_path):
     federation = Federation(files, OnlineFed(), privacy=Privacy(epsilon=2.0, clip=1.0), rounds=10)
     assert federation.instance().plan.accountant.terms.how == "assumed"
     assert {verdict.guarantee for verdict in examine(federation, **FEW)} == {"assumed"}
+
+
+def test_pgfl_on_a_star_is_audited():
+    """Servers find each copy's clients in their places: no index leaves its array."""
+    from archipel.algorithms.pgfl import Pgfl
+    from archipel.privacy.bounding import Bounds
+    from archipel.problems.clustered import Related
+
+    problem = Related(clients=6, tasks=2, size=5, samples=(20, 20), test=5)
+    privacy = Privacy(epsilon=1.0, bounds=Bounds(1.0, 1.0, 1.0))
+    described = Federation(problem, Pgfl(), Star(clusters=2), privacy=privacy, rounds=5)
+    for verdict in examine(described, releases=400, rounds=2, engine="plain"):
+        assert verdict.guarantee == "enforced" and not verdict.refuted

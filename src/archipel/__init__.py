@@ -29,8 +29,23 @@ __all__ = ["Algorithm", "Delay", "Environment", "Federation", "Linear", "OnlineF
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module 'archipel' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(HOMES[name]), name)
+    home = HOMES.get(name) or classes().get(name)
+    if not home:
+        raise AttributeError(f"module 'archipel' has no attribute '{name}'")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *HOMES, *classes()})
+
+
+def classes() -> dict[str, str]:
+    """Every algorithm, problem and topology by the name of its class."""
+    from archipel.registry import ALGORITHMS, PROBLEMS
+    from archipel.topology import TOPOLOGIES
+
+    homes = [place.partition(":") for names in (ALGORITHMS, PROBLEMS) for place in names.homes.values()]
+    found = {name: module for module, _, name in homes} | {"Privacy": "archipel.privacy.policy"}
+    return found | {cls.__name__: cls.__module__ for cls in TOPOLOGIES.values()}

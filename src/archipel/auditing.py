@@ -35,10 +35,12 @@ from archipel.simulate.plain import PlainEngine
 from archipel.simulate.rounds import SILENT, Mail
 from archipel.topology import Digraph, Peers, Star
 
-CLIENTS, SIZE, SAMPLES = 2, 4, 4
+CLIENTS, SIZE, SAMPLES = 2, 4, (2, 6)  # who is looked at has few samples: each of them moves it most
+ROUNDS = 12  # of a twin, at most
 TWINS = {Star: Star(), Peers: Peers(shape="complete"), Digraph: Digraph(shape="complete")}
 FAR = 1e6  # a target so far off that no noise on the model turns the pull around
 CHUNK = 100_000  # copies that are played at once
+PER_CLIENT = ("slot", "cluster")  # settings with a number per client
 ALIKE = 1e-9  # relative: what the ledger rounds
 
 Progress = Callable[[int, int, str], None]
@@ -63,8 +65,9 @@ class Neighbours:
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The twin's data: the same for every seed."""
         draw = np.random.default_rng(7)
-        each = SAMPLES if data_kind != "stream" else rounds
-        x, y = draw.standard_normal((CLIENTS * each, SIZE)) / 2, draw.standard_normal(CLIENTS * each) / 2
+        sizes = SAMPLES if data_kind != "stream" else (rounds,) * CLIENTS
+        each, total = sizes[0], sum(sizes)
+        x, y = draw.standard_normal((total, SIZE)) / 2, draw.standard_normal(total) / 2
         other_x, other_y = draw.standard_normal((each, SIZE)) / 2, draw.standard_normal(each) / 2
         changed = slice(0, 1 if self.unit == "sample" else each)
         if self.worst:
@@ -78,7 +81,7 @@ class Neighbours:
         code = ONLINE_LOSSES[self.loss]
         if code == LOGISTIC:
             y = np.where(y > 0, 1.0, -1.0)
-        data = Shards(x, y, np.arange(CLIENTS + 1) * each, numbered(CLIENTS))
+        data = Shards(x, y, np.cumsum((0, *sizes)), numbered(CLIENTS))
         split = TrainTest(data, one(x[:1], y[:1]), UNCHANGED, UNCHANGED)
         task = measured_task(
             split, 0, 1.0, self.loss if self.loss in LOSSES else "squared", seed, rounds, dtype, data_kind
@@ -107,11 +110,15 @@ class Verdict(NamedTuple):
 def examine(
     federation: Federation,
     releases: int = 200_000,
-    rounds: int = 3,
+    rounds: int = 0,
     engine: str = "compiled",
     progress: Progress | None = None,
 ) -> list[Verdict]:
-    """Audit a federation with several pairs of neighbours, `releases` runs on each data set."""
+    """Audit a federation with several pairs of neighbours, `releases` runs on each data set.
+
+    A run has as many rounds as the federation, 12 at most, or `rounds`.
+    """
+    rounds = rounds or min(federation.rounds, ROUNDS)
     if federation.privacy is None:
         raise BadInput("privacy", "(missing)", "a [privacy] table: without one there is no claim to audit")
     rough = replace(federation.environment, groups=(), replay="")
@@ -246,11 +253,22 @@ def tiled(instance: Instance, copies: int) -> Instance:
         if way[0] in tables and way[1] in tables
     }
     return instance._replace(
-        plan=plan._replace(tables=tables),
+        plan=plan._replace(tables=tables, settings=for_all(plan.settings, copies)),
         task=task._replace(source=type(task.source)(**source), clients=task.clients * copies),
         links=links,
         conditions=spread_out(instance.conditions, copies),
     )
+
+
+def for_all(settings: Any, copies: int) -> Any:
+    """Settings that have a number per client, for every copy's clients: an index must not leave its array."""
+    parts = settings._asdict()
+    for name, part in parts.items():
+        if hasattr(part, "_fields"):
+            parts[name] = for_all(part, copies)
+        elif name in PER_CLIENT:
+            parts[name] = repeated(part, copies)
+    return type(settings)(**parts)
 
 
 def spread_out(conditions: Conditions, copies: int) -> Conditions:

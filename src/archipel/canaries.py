@@ -207,6 +207,8 @@ def scored(look: Look, owned: Any, model: Any, change: Any, step: Step, x: Any, 
         own, way = own + other.sum(0), way - other
     often = step.steps * step.rate
     residual = step.scale * change - often * (own + 0.5 * way.sum(0))
+    known = np.linalg.qr(np.stack([own, way.sum(0)], 1).astype(float))[0]  # how much of these is there says nothing
+    residual, way = residual - known @ (known.T @ residual), way - (way @ known) @ known.T
     inner = often**2 / 4 * (way @ way.T) + step.steps * step.deviation**2 * np.eye(len(way))
     return often * np.linalg.solve(inner, way @ residual)
 

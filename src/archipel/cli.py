@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from archipel.cli_deploy import register as register_deployment
+from archipel.cli_explain import register as register_explain
 from archipel.cli_privacy import register
-from archipel.errors import BadInput, Diverged, Missing, did_you_mean
+from archipel.cli_sweep import register as register_sweep
+from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +28,8 @@ app = typer.Typer(
 register(app)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
+
+LISTED = 50  # clients that a table on the screen has
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
@@ -54,6 +59,9 @@ def run(
     seeds: Seeds = 1,
     rounds: Rounds = 0,
     record: Annotated[Path | None, typer.Option(help="Also save the schedule of who was there and how late.")] = None,
+    page: Annotated[
+        int | None, typer.Option("--page", help="Serve the live page on this port of loopback; 0: any.")
+    ] = None,
 ) -> None:
     """Simulate a federation.
 
@@ -70,13 +78,42 @@ def run(
             raise BadInput("--record", str(record), "a file, such as schedule.npz")
         ready(record.parent, "--record")
     ready(out)
-    result = played(described, seeds, federation.stem)
+    result = played(described, seeds, federation.stem, page)
     result.name = federation.stem
     result.save(out)
     if record:
         save_schedule(described, record)
     show({federation.stem: result})
     finish(out / "report.html", result.interrupted)
+
+
+@app.command()
+def check(federation: Description, rounds: Rounds = 0) -> None:
+    """Look at a description and its data without running anything: everything that is wrong or odd, at once.
+
+    Example: archipel check examples/flagship/pao-fed-c2.toml
+    """
+    from archipel.federation import Federation
+    from archipel.size import announcement, check_size
+
+    described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    check_size(described)
+    theory = described.check()
+    task = described.setup().task
+    if task.listed:
+        grid = Table(*task.listed[0])
+        for row in task.listed[:LISTED]:
+            grid.add_row(*(spoken(cell) if isinstance(cell, float) else str(cell) for cell in row.values()))
+        screen.print(grid)
+        if len(task.listed) > LISTED:
+            screen.print(f"... and {len(task.listed) - LISTED} clients more.")
+    for text in (*task.notes, announcement(described)):
+        if text:
+            screen.print(text, highlight=False, soft_wrap=True)
+    bounds = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in theory.items())
+    screen.print(f"{task.clients:,} clients, {task.size:,} parameters: nothing is in the way.", highlight=False)
+    if bounds:
+        screen.print(f"Theory: {bounds}.", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -144,58 +181,6 @@ def reproduce(
     screen.print(f"Written to {folder}", highlight=False, soft_wrap=True)
 
 
-@app.command("list")
-def list_(
-    what: Annotated[str, typer.Argument(help="algorithms, problems, topologies, figures or datasets")],
-) -> None:
-    """Name what there is.
-
-    Example: archipel list algorithms
-    """
-    makers = {
-        "algorithms": listed_algorithms,
-        "problems": listed_problems,
-        "topologies": listed_topologies,
-        "figures": listed_figures,
-        "datasets": listed_datasets,
-    }
-    if what not in makers:
-        raise BadInput("what", what, did_you_mean(what, makers))
-    rows = Table.grid(padding=(0, 2))
-    for row in makers[what]():
-        rows.add_row(*row)
-    screen.print(rows)
-
-
-@app.command("explain")
-def explain_(
-    word: Annotated[str, typer.Argument(help="A kind, a section or a key: pao-fed, privacy, privacy.clip, step.")] = "",
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the whole reference as a page.")] = False,
-) -> None:
-    """Say what a kind, a section or a key of a description means: type, default, range and meaning.
-
-    Example: archipel explain privacy.clip
-    """
-    from archipel import reference
-
-    if markdown:
-        print(reference.markdown(), end="")
-        return
-    answer = reference.explain(word)
-    if answer.text:
-        screen.print(answer.title, style="bold", highlight=False)
-        screen.print(answer.text, highlight=False)
-    rows = Table.grid(padding=(0, 2))
-    for entry in answer.keys:
-        symbol = f" ({entry.symbol} in the paper)" if entry.symbol else ""
-        lines = [f"{entry.meaning}{symbol}", f"{entry.range or entry.type}; default {entry.default}"]
-        lines += [f"of {entry.kind}"] if entry.kind and not answer.text else []
-        rows.add_row(Text(entry.key, "cyan"), "\n".join(line for line in lines if line))
-    for kind, text in answer.kinds.items():
-        rows.add_row(Text(kind, "cyan"), text)
-    screen.print(rows)
-
-
 @app.command()
 def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -215,42 +200,6 @@ def bench(
         screen.print(table(figures))
 
 
-def listed_algorithms() -> Iterator[tuple[str, str]]:
-    from archipel.registry import ALGORITHMS
-
-    return ((name, first_line(cls)) for name, cls in ALGORITHMS.items())
-
-
-def listed_problems() -> Iterator[tuple[str, str]]:
-    from archipel.registry import PROBLEMS
-
-    return ((name, first_line(cls)) for name, cls in PROBLEMS.items())
-
-
-def listed_topologies() -> Iterator[tuple[str, str]]:
-    from archipel.topology import TOPOLOGIES
-
-    return ((name, first_line(cls)) for name, cls in TOPOLOGIES.items())
-
-
-def listed_figures() -> Iterator[tuple[str, str]]:
-    from archipel.figures.gallery import GALLERY, describe
-
-    return ((name, describe(name)) for name in GALLERY)
-
-
-def listed_datasets() -> Iterator[tuple[str, str, str, str]]:
-    from archipel.problems.datasets.catalogue import DATASETS
-
-    here = {True: "here", False: "not here"}
-    return ((d.name, here[bool(d.available())], d.description, d.licence) for d in DATASETS.values())
-
-
-def first_line(thing: Any) -> str:
-    """The first sentence of what something says about itself."""
-    return (thing.__doc__ or "").strip().split("\n")[0]
-
-
 def names_of(paths: list[Path]) -> dict[str, Path]:
     """A name for each file: its own; where others are called the same, with its folder; at last, with a number."""
     stems = [path.stem for path in paths]
@@ -265,10 +214,30 @@ def names_of(paths: list[Path]) -> dict[str, Path]:
     return names
 
 
-def played(described: Any, seeds: int, name: str) -> Any:
-    """Run a federation with a progress bar."""
-    with progress_bar(name) as update:
-        return described.run(seeds, update)
+def played(described: Any, seeds: int, name: str, port: int | None = None) -> Any:
+    """Run a federation with a progress bar; what is to be known before is said before."""
+    from archipel.registry import kind_of
+    from archipel.size import announcement, check_size
+
+    check_size(described)
+    long = announcement(described, seeds)
+    if long:
+        errors.print(long, highlight=False, soft_wrap=True)
+    for note in described.setup().task.notes if kind_of(described.problem) == "files" else ():
+        errors.print(note, highlight=False, soft_wrap=True)
+    if port is None:
+        with progress_bar(name) as update, warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: errors.print(str(message))
+            return described.run(seeds, update)
+    from archipel.live import Live
+
+    live = Live(described, name, port)
+    errors.print(f"Live: {live.address}", highlight=False, soft_wrap=True)
+    try:
+        with progress_bar(name) as update:
+            return described.run(seeds, update, watch=live.watch)
+    finally:
+        live.close()
 
 
 @contextmanager
@@ -318,6 +287,8 @@ def save_schedule(described: Any, path: Path) -> None:
 
 
 register_deployment(app)
+register_sweep(app)
+register_explain(app)
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def privacy(federation: Description, as_json: Json = False) -> None:
 def audit(
     federation: Description,
     releases: Annotated[int, typer.Option(min=1000, help="Runs on each of two neighbouring data sets.")] = 200_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the small federation that is run.")] = 3,
+    rounds: Annotated[int, typer.Option(min=0, help="Rounds of the twin; 0: as many as it has, at most 12.")] = 0,
     one_run: Annotated[bool, typer.Option("--one-run", help="Run the federation itself, once, with canaries.")] = False,
     canaries: Annotated[int, typer.Option(min=50, help="Canaries of an audit in one run.")] = 1000,
     as_json: Json = False,
@@ -65,7 +65,7 @@ def audit(
 
     Example: archipel audit examples/zcdp-nfl.toml
     """
-    from archipel.auditing import examine
+    from archipel.auditing import ROUNDS, examine
     from archipel.canaries import examine_once
     from archipel.cli import progress_bar
     from archipel.federation import Federation
@@ -79,7 +79,8 @@ def audit(
     if as_json:
         print(json.dumps([verdict._asdict() | {"refuted": verdict.refuted} for verdict in verdicts], indent=1))
     else:
-        twin = f"{verdicts[0].releases:,} runs of {rounds} rounds on each of two neighbouring data sets"
+        played = rounds or min(described.rounds, ROUNDS)
+        twin = f"{verdicts[0].releases:,} runs of {played} rounds on each of two neighbouring data sets"
         show(verdicts, f"One run of {described.rounds} rounds, {canaries:,} canaries" if one_run else twin)
     if any(verdict.refuted and verdict.guarantee == "enforced" for verdict in verdicts):
         raise typer.Exit(1)

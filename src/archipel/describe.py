@@ -215,6 +215,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise BadInput("file", str(path), "a federation description that exists") from problem
     except (OSError, UnicodeDecodeError) as problem:
         raise BadInput("file", str(path), "a readable text file") from problem
+    except RecursionError as problem:
+        raise BadInput("file", str(path), "lists and tables that are not nested a thousand times") from problem
     except tomllib.TOMLDecodeError as problem:
         raise BadInput("file", str(path), f"valid TOML ({problem})") from problem
 

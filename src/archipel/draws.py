@@ -30,6 +30,7 @@ PHASE = 15  # and their phases
 GRAPH = 16  # who is joined to whom, and who belongs where
 BUDGET = 17  # how much privacy a client is willing to pay
 LIE = 18  # what a liar says
+ROUNDING = 19  # which way a number is rounded
 CUSTOM = 32  # from here on: yours
 
 

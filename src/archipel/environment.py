@@ -145,7 +145,7 @@ class Failure(Checked):
 
 ATTACKS = {  # kind -> its strength, where none is given
     "sign-flip": 5.0,
-    "scaled": 30.0,
+    "scaled": 100.0,
     "gaussian": 10.0,
     "a-little-is-enough": 1.5,
     "inner-product": 5.0,
@@ -159,7 +159,7 @@ class Attack(Checked):
 
     `sign-flip` says it changed -strength c; `scaled`: strength c; `gaussian`: normal numbers of deviation strength;
     `a-little-is-enough`: m - strength s (Baruch, Baruch, Goldberg, NeurIPS 2019); `inner-product`: -strength m (Xie,
-    Koyejo, Gupta, UAI 2020); `labels`: what it truly changed, but its data have their targets turned around. Liars know
+    Koyejo, Gupta, UAI 2020); `labels`: strength c, learned from data whose targets are turned around. Liars know
     everything that honest clients say in the round, and otherwise do as everyone does.
     """
 
@@ -173,6 +173,11 @@ class Attack(Checked):
         """(clients,): who lies; as many as the share says, drawn once per seed."""
         order = np.random.default_rng([seed, 13]).permutation(clients)
         return (order < round(self.share * clients)).astype(np.uint8)
+
+    @property
+    def forges(self) -> bool:
+        """Whether liars say something else than what they learned."""
+        return self.share > 0 and (self.kind != "labels" or self.force != 1)
 
     @property
     def force(self) -> float:

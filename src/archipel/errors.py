@@ -79,6 +79,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= 120 else text[:58] + "..." + text[-59:]  # the end of a path says which file it is
 
 
+def spoken(number: float) -> str:
+    """A number as a person reads it: four digits, and no powers of ten where they are not needed.
+
+    >>> spoken(110812.3), spoken(0.012349), spoken(3.0), spoken(1e-7)
+    ('110,812', '0.01235', '3', '1e-07')
+    """
+    return f"{number:,.0f}" if 1000 <= abs(number) < 1e9 else f"{number:.4g}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The words that are known, the nearest one first.
 

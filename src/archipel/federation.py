@@ -42,6 +42,7 @@ from archipel.topology import TOPOLOGIES, Star
 from archipel.turns import Setup, Turn
 
 SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy", "deploy")
+MOST_ROUNDS = 10_000_000_000
 ENGINES = ("auto", "plain", "serial", "parallel")
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 
@@ -55,7 +56,7 @@ class Federation(Checked):
     topology: Any = key(Star, "who can talk to whom")
     environment: Environment = key(Environment, "who is away, late or broken")
     privacy: Any = key(None, "what is promised to whom, and how much noise that takes")
-    rounds: int = key(1000, "how many rounds are played", at_least=1)
+    rounds: int = key(1000, "how many rounds are played", at_least=1, at_most=MOST_ROUNDS)
     seed: int = key(1, "settles every random draw", at_least=0, at_most=LARGEST - 1)
     every: int = key(10, "how many rounds lie between two measurements", at_least=1, unit="rounds")
     precision: str = key("", "the floating-point numbers; none: the algorithm's own", choices=("", *PRECISIONS))
@@ -139,8 +140,7 @@ class Federation(Checked):
         attack = self.environment.attack
         if attack.share > 0 and attack.kind == "labels":
             task = turned_around(task, attack.liars(task.clients, seed))
-        forged = attack.share > 0 and attack.kind != "labels"
-        return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if forged else None)
+        return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if attack.forges else None)
 
     def instance(self, seed: int | None = None, setup: Setup | None = None) -> Instance:
         """Everything an engine plays, for a seed, or for a setup that is there already."""
@@ -151,7 +151,7 @@ class Federation(Checked):
         if setup.task.assumed_public and hasattr(plan.accountant, "assuming"):
             plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
         if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):
-            right = f'kind = "labels", or none: of {kind_of(self.algorithm)} it is not known what liars would say'
+            right = f'"labels", of strength 1: of {kind_of(self.algorithm)} it is not known what liars would say'
             raise BadInput("environment.attack.kind", setup.attack.kind, right)
         conditions = self.environment.conditions(setup.task.clients, setup.seed)
         if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
@@ -172,14 +172,16 @@ class Federation(Checked):
         checker = getattr(self.algorithm, "check", None)
         return checker(self.setup() if setup is None else setup) if checker else {}
 
-    def run(self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None) -> Result:
+    def run(
+        self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None, watch: Any = None
+    ) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
 
         `theory` is what an earlier check of the same problem said: figures run one problem a hundred times.
         """
         from archipel.simulate.run import run
 
-        return run(self, seeds, progress, theory)
+        return run(self, seeds, progress, theory, watch)
 
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""

@@ -16,6 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 KERNELS: list[Callable[..., Any]] = []
 EXACT: list[Callable[..., Any]] = []  # those of them whose arithmetic is not rearranged
+RARE: list[Callable[..., Any]] = []  # those of them that are called, not inlined
 FAST: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
@@ -28,6 +29,12 @@ def kernel(function: F) -> F:
 def exact(function: F) -> F:
     """As `kernel`, where sums must not be rearranged: else one thread and two may differ in the last bit."""
     EXACT.append(function)
+    return kernel(function)
+
+
+def rare(function: F) -> F:
+    """As `kernel`, for what is long and seldom used: compiled once, where inlining it would take seconds each time."""
+    RARE.append(function)
     return kernel(function)
 
 

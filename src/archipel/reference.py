@@ -14,13 +14,15 @@ from archipel.describe import REQUIRED, Key, expected, keys_of, toml
 from archipel.environment import Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
+from archipel.parts.kind import Composition
 from archipel.privacy.policy import Privacy
-from archipel.registry import ALGORITHMS, PROBLEMS
+from archipel.registry import ALGORITHMS, FAMILIES, PROBLEMS
 from archipel.topology import TOPOLOGIES
 
 KINDS: dict[str, Mapping[str, type]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS, "topology": TOPOLOGIES}
 TABLES: dict[str, type] = {"environment": Environment, "privacy": Privacy, "deploy": Deployment}
 TOP = (*KINDS, *TABLES)  # the fields of a description that are sections
+KINDS |= {f"algorithm.{family}": names for family, names in FAMILIES.items()}
 
 
 class Entry(NamedTuple):
@@ -45,7 +47,7 @@ def entries(*sections: str) -> Iterator[Entry]:
     """All keys of all kinds, or of some sections."""
     if not sections:
         yield from entries_of(Federation, "", "", "", TOP)
-    for section in sections or TOP:
+    for section in sections or (*KINDS, *TABLES):
         for kind in KINDS.get(section, ()):
             yield from entries_of(KINDS[section][kind], section, kind)
         if section in TABLES:
@@ -115,15 +117,16 @@ def explain(word: str) -> Answer:
         return Answer("A description", about(Federation), list(entries_of(Federation, "", "", "", TOP)), sections)
     for section, kinds in KINDS.items():
         if word == section:
-            text = f"{keys_of(Federation)[section][1].meaning}. Its kind is one of these:"
-            return Answer(f"[{section}]", text, [], {kind: first_line(cls) for kind, cls in kinds.items()})
+            text = f"{meaning_of(section)}. Its kind is one of these:"
+            keys = merged([entry for entry in entries("algorithm") if entry.key == word])
+            return Answer(f"[{section}]", text, keys, {kind: first_line(cls) for kind, cls in kinds.items()})
         if word in kinds:
             cls = kinds[word]
             return Answer(f'[{section}] kind = "{word}"', about(cls), list(entries_of(cls, section, word)), {})
     if word in TABLES:
         return Answer(f"[{word}]", about(TABLES[word]), list(entries_of(TABLES[word], word, "")), {})
     section = word.split(".")[0]
-    everything = list(entries(*[section] if section in TOP else []))
+    everything = list(entries(*[name for name in (*KINDS, *TABLES) if name.split(".")[0] == section]))
     for names in (lambda e: (e.key, f"{e.kind}.{e.name}"), lambda e: (e.name,), lambda e: (e.name.split(".")[-1],)):
         found = [entry for entry in everything if {word, word.replace("-", "_")} & set(names(entry))]
         if found:
@@ -135,6 +138,12 @@ def explain(word: str) -> Answer:
         " or ".join(f'"{name}"' for name in near) or "a kind, a section or a key; `archipel explain` names the sections"
     )
     raise BadInput("explain", word, right)
+
+
+def meaning_of(section: str) -> str:
+    """What a section is for."""
+    whole, _, family = section.partition(".")
+    return keys_of(Composition)[family][1].meaning if family else keys_of(Federation)[whole][1].meaning
 
 
 def merged(found: list[Entry]) -> list[Entry]:

@@ -20,9 +20,10 @@ from archipel import __version__
 from archipel.deployment import Deployment
 from archipel.describe import keys_of, quoted, toml
 from archipel.environment import Environment
+from archipel.errors import spoken
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, PROBLEMS
-from archipel.report_data import charts, clients, network, scores, words_of
+from archipel.report_data import charts, clients, network, plain, scores, words_of
 from archipel.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -43,12 +44,25 @@ ASKED |= {"asked": "rounds asked", "stopped": "silent, its budget spent"}
 
 
 def write_report(result: "Result", path: "Path") -> None:
-    """The page of one federation."""
+    """Write the page of one federation."""
+    path.write_text(report_page(result), encoding="utf-8")
+
+
+def page_data(result: "Result") -> dict[str, Any]:
+    """What the page draws."""
+    return {"charts": charts({"": result}), "clients": clients(result), "network": network(result)}
+
+
+def report_page(result: "Result", live: bool = False) -> str:
+    """The page of one federation; a `live` one asks for what is new."""
+    data = page_data(result)
     parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(result)]
-    curves = charts({"": result})
-    parts += drawn(curves)
-    listed, graph = clients(result), network(result)
-    parts += [section("Clients", '<div id="clients"></div>')] if listed else []
+    parts += drawn(data["charts"])
+    graph = data["network"]
+    if result.notes:
+        said = "".join(f"<li>{html.escape(note)}</li>" for note in result.notes)
+        parts.append(section("What was seen in the data", f"<ul>{said}</ul>"))
+    parts += [section("Clients", '<div id="clients"></div>')] if data["clients"] else []
     if graph:
         text = f'<p>{html.escape(graph["caption"])}</p><div id="network" class="network"></div>'
         parts.append(section("The network", text))
@@ -57,8 +71,7 @@ def write_report(result: "Result", path: "Path") -> None:
     parts += [section(title, body) for title, body in result.pictures()]
     parts.append(folded("Description", f"<pre>{description(result.description)}</pre>"))
     parts.append(folded("Theory and speed", beside({"value": numbers_of_theory(result)})))
-    data = {"charts": curves, "clients": listed, "network": graph}
-    path.write_text(page(result.name or "A federation", parts, data), encoding="utf-8")
+    return page(result.name or "A federation", parts, data | {"live": live})
 
 
 def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
@@ -75,6 +88,14 @@ def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
     theory = beside({name: numbers_of_theory(result) for name, result in results.items()})
     parts.append(folded("Theory and speed", theory))
     path.write_text(page(title, parts, {"charts": curves}), encoding="utf-8")
+
+
+def write_table(title: str, text: str, columns: list[str], found: list[dict[str, Any]], path: "Path") -> None:
+    """A page with one table that sorts and filters."""
+    listed = [[plain(row.get(name)) for name in columns] for row in found]
+    body = section("Trials", '<div id="clients"></div>')
+    data = {"charts": [], "clients": {"columns": columns, "rows": listed}}
+    path.write_text(page(title, [*head(title, text), body], data), encoding="utf-8")
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
@@ -104,12 +125,17 @@ def sentence(result: "Result") -> str:
     return f"{who} by {algorithm} {how}, from {problem} data, for {table['rounds']:,} rounds{seeds}."
 
 
-def final(result: "Result", metric: str) -> tuple[str, str]:
-    """The last value of a metric, and how far seeds are from each other."""
+def final(result: "Result", metric: str, level: bool = False) -> tuple[str, str]:
+    """The last value of a metric, in dB if so wanted, and how far seeds are from each other."""
     last = max(row[1] for row in result.rows if row[2] == metric)
-    values = [row[3] for row in result.rows if row[2] == metric and row[1] == last]
+    values = np.array([row[3] for row in result.rows if row[2] == metric and row[1] == last])
+    if level:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shown, values = f"{10 * np.log10(values.mean()):.2f} dB", 10 * np.log10(values)
+    else:
+        shown = spoken(float(values.mean())) + (f" {result.unit}" if metric == "rmse" and result.unit else "")
     spread = f"± {np.std(values):.2g} over {len(values)} seeds" if len(values) > 1 else ""
-    return f"{np.mean(values):.4g}", spread
+    return shown, spread
 
 
 def cards(result: "Result") -> str:
@@ -117,9 +143,8 @@ def cards(result: "Result") -> str:
     found: list[tuple[str, str, str]] = []
     for metric in scores(result):
         value, spread = final(result, metric)
-        level = decibels(result.final(metric)) if in_decibels(metric) else ""
-        unit = f" {result.unit}" if metric == "rmse" and result.unit else ""
-        found.append((words_of(metric).title, value + unit, "; ".join(filter(None, (level, spread)))))
+        level = final(result, metric, level=True)[0] if in_decibels(metric) else ""
+        found.append((words_of(metric).title, value, "; ".join(filter(None, (level, spread)))))
     if result.ledgers and result.ledgers[0]:
         worst = result.ledgers[0]["worst"]["epsilon"]
         shown = f"ε ≤ {worst:.4g}" if worst is not None else "none"
@@ -141,9 +166,7 @@ def measured_numbers(result: "Result") -> dict[str, str]:
     """How good the models are, what was paid and what was sent."""
     lines: dict[str, str] = {}
     for metric in scores(result):
-        value, spread = final(result, metric)
-        shown = decibels(result.final(metric)) if in_decibels(metric) else f"{value} {spread}".strip()
-        lines[f"final {metric}"] = shown + (f" {result.unit}" if metric == "rmse" and result.unit else "")
+        lines[f"final {metric}"] = " ".join(final(result, metric, in_decibels(metric))).strip()
     if result.ledgers and result.ledgers[0]:
         lines["privacy"] = privacy_line(result.ledgers[0])
     lines["parameters sent"] = f"{result.total('parameters'):,.0f}"
@@ -163,10 +186,6 @@ def numbers_of_theory(result: "Result") -> dict[str, str]:
 def in_decibels(metric: str) -> bool:
     """Errors that papers give in dB."""
     return metric.split(".")[0] in ("mse", "msd", "deviation")
-
-
-def decibels(value: float) -> str:
-    return f"{10 * math.log10(value):.2f} dB" if value > 0 else "-inf dB"
 
 
 def size(count: float) -> str:
@@ -333,7 +352,7 @@ def page(title: str, parts: Iterable[str], data: Mapping[str, Any]) -> str:
     safe = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)} - Archipel</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<style>{asset['uplot.min.css']}{asset['page.css']}</style></head>\n<body><main>"
         + "\n".join(parts)
         + f'</main>\n<script type="application/json" id="data">{safe}</script>'

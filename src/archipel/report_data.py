@@ -193,8 +193,10 @@ def clients(result: "Result") -> dict[str, Any] | None:
             budget = {key: value for key, value in (node["budget"] or {}).items() if key != "delta"}
             columns.setdefault("budget", {})[k] = " ".join(f"{key} {v:.4g}" for key, v in budget.items()) or "none"
             columns.setdefault("releases", {})[k] = node["releases"]
-    for label, of_client in result.clients.items():
-        columns[label] = dict(enumerate(of_client))
+    for k, row in enumerate(result.listed):
+        for label, value in row.items():
+            if label != "client":
+                columns.setdefault(label, {})[k] = value
     listed = sorted({k for column in columns.values() for k in column})[:LISTED_CLIENTS]
     if not listed:
         return None

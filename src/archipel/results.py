@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from archipel.describe import moved
-from archipel.errors import BadInput
+from archipel.errors import BadInput, Missing, did_you_mean
 
 Row = tuple[int, int, str, float, str]  # seed, round, metric, value, node ("" where it is of no node)
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """Measurements, models and ledgers of a run."""
 
@@ -29,7 +29,55 @@ class Result:
     graph: Any = None  # topology.Graph of the first seed
     name: str = ""
     unit: str = ""  # of the target, where the description names it
-    clients: dict[str, Any] = field(default_factory=dict)  # label: what is known of each client beside measurements
+    notes: tuple[str, ...] = ()  # what was found when the data was looked at
+    listed: list[dict[str, Any]] = field(default_factory=list)  # what each client has
+
+    def __repr__(self) -> str:
+        """One line: what it is, and the numbers that matter."""
+        scores = ", ".join(f"{name} {self.final(name):.4g}" for name in self.scores()) if self.rows else "nothing yet"
+        seeds = f"{len(self.models)} seed" + ("s" if len(self.models) != 1 else "")
+        return f"<Result{' of ' + self.name if self.name else ''}: {seeds}, {scores}>"
+
+    def _repr_html_(self) -> str:
+        """The page, in a notebook."""
+        import html
+
+        from archipel.report import report_page
+
+        text = html.escape(report_page(self), quote=True)
+        return f'<iframe srcdoc="{text}" style="width: 100%; height: 40rem; border: 0" title="report"></iframe>'
+
+    def plot(self, metric: str = "", axes: Any = None) -> Any:
+        """Draw a metric against the rounds with Matplotlib, the first score if none is named; returns the axes."""
+        from matplotlib import pyplot
+
+        metric = metric or self.scores()[0]
+        axes = pyplot.gca() if axes is None else axes
+        axes.plot(*zip(*self.curve(metric)), label=self.name or metric)
+        axes.set(xlabel="round", ylabel=metric)
+        return axes
+
+    def frame(self) -> Any:
+        """All measurements as a table of pandas, or of polars where only that is installed."""
+        columns = ["seed", "round", "metric", "value", "node"]
+        try:
+            import pandas
+
+            return pandas.DataFrame(self.named_rows(), columns=columns)
+        except ImportError:
+            pass
+        try:
+            import polars
+
+            return polars.DataFrame(self.named_rows(), schema=columns, orient="row")
+        except ImportError:
+            raise Missing("A table of measurements needs pandas or polars: pip install pandas.") from None
+
+    def scores(self) -> list[str]:
+        """The names of what says how good the models are."""
+        from archipel.report_data import scores
+
+        return scores(self)
 
     def curve(self, metric: str) -> list[tuple[int, float]]:
         """(round, value) of a metric, averaged over seeds and nodes."""
@@ -37,6 +85,8 @@ class Result:
         for _, round, name, value, _ in self.rows:
             if name == metric:
                 sums.setdefault(round, []).append(value)
+        if not sums:
+            raise BadInput("metric", metric, did_you_mean(metric, self.metrics()))
         return [(round, float(np.mean(values))) for round, values in sorted(sums.items())]
 
     def final(self, metric: str) -> float:
@@ -60,7 +110,7 @@ class Result:
         with (folder / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["seed", "round", "metric", "value", "node"])
-            writer.writerows((s, n, m, repr(v), k) for s, n, m, v, k in self.rows)
+            writer.writerows((s, n, m, repr(v), k) for s, n, m, v, k in self.named_rows())
         names = self.models[0] if self.models else {}
         stacked = {name: np.stack([models[name] for models in self.models]) for name in names}
         arrays: Any = {name: a[0] if len(a) == 1 else a for name, a in stacked.items()}
@@ -77,6 +127,13 @@ class Result:
 
         return [("Whom the server asked", asked_section(self))] if "asked.node" in self.metrics() else []
 
+    def named_rows(self) -> list[Row]:
+        """The measurements, with the clients' own names where they have any, as ledger.json has them."""
+        names = self.graph.names if self.graph is not None else ()
+        if not len(names):
+            return self.rows
+        return [(s, n, m, v, names[int(k)] if k and m.endswith(".node") else k) for s, n, m, v, k in self.rows]
+
     def ledger(self) -> dict[str, Any]:
         """What each client's data has paid, for each seed."""
         paid = [ledger for ledger in self.ledgers if ledger is not None]
@@ -87,6 +144,8 @@ class Result:
 
 def ready(folder: Path, key: str = "--out") -> None:
     """Make a folder and see that files can be written to it: better before a run than after it."""
+    if key == "--out" and str(folder) == ".":  # its federation.toml may be the one that is run
+        raise BadInput(key, str(folder), "a folder of its own for the results")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

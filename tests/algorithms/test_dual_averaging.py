@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from archipel import Environment, Federation
-from archipel.algorithms.dual_averaging import DualAveraging, farthest
-from archipel.algorithms.mirror_descent import MirrorDescent
-from archipel.algorithms.mirror_meters import projected
-from archipel.algorithms.mirror_nodes import Inbox
+from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.node import Moment, row
+from archipel.parts.learn.dual_averaging import farthest
+from archipel.parts.mix.pushed import Weighted
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting
-from archipel.regions import ball, box, simplex
+from archipel.problems.regions import ball, box, projected, simplex
 from archipel.simulate.plain import PlainEngine
 from archipel.topology import Digraph, matrix
 
@@ -52,7 +51,7 @@ def test_written_out(name):
     """sums' = W (sums + gradients), weights' = W weights, model = the leader of step sums / weights."""
     instance, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), UNBALANCED, rounds=30))
     features, _ = instance.task.oracle.past(0, 30)
-    sums, weights, settings = np.zeros((5, 3)), np.ones(5), instance.plan.settings
+    sums, weights, settings = np.zeros((5, 3)), np.ones(5), instance.plan.settings.learn.steps
     for n in range(30):
         step = settings.width / settings.length / np.sqrt(n + 1)
         model = leader(name, step * sums / weights[:, None])
@@ -66,7 +65,7 @@ def test_with_everyone_in_earshot_it_is_one_learner_with_all_samples(name):
     """On a complete graph with even shares all have the model of who sees the mean gradient of all, in every round."""
     instance, models = played(Federation(SMALL, DualAveraging(**MAPS[name]), Digraph("complete"), rounds=30))
     features, _ = instance.task.oracle.past(0, 30)
-    total, settings = np.zeros((1, 3)), instance.plan.settings
+    total, settings = np.zeros((1, 3)), instance.plan.settings.learn.steps
     for n in range(30):
         model = leader(name, settings.width / settings.length / np.sqrt(n + 1) * total)
         np.testing.assert_allclose(models[n], np.repeat(model, 5, 0), atol=1e-12)
@@ -111,25 +110,25 @@ def test_a_box_away_from_zero_is_left_at_its_own_pace():
     algorithm = DualAveraging(region="box", low=10.0, high=11.0)
     instance, models = played(Federation(replace(SMALL, loss="linear"), algorithm, Digraph("complete"), rounds=20))
     slopes = instance.task.oracle.past(0, 20)[0].mean(1).cumsum(0)
-    step = instance.plan.settings.width / instance.plan.settings.length / np.sqrt(np.arange(2, 21))
+    step = np.divide(*instance.plan.settings.learn.steps[:2]) / np.sqrt(np.arange(2, 21))
     np.testing.assert_allclose(models[1:, 0], np.clip(10.0 - step[:, None] * slopes[:-1], 10.0, 11.0), atol=1e-12)
 
 
 def test_weights_add_up_whoever_is_away_or_opts_out():
     graph = Digraph(phases=6, fade=0.2, opt_out=0.3, window=6, mean_degree=3.0)
     instance, models = played(Federation(SMALL, DualAveraging(), graph, Environment(availability=0.6), rounds=60))
-    weight = instance.plan.tables["peer"].weight
+    weight = instance.plan.tables["peer"].mix.weight
     assert weight.sum() == pytest.approx(5) and (weight > 0).all() and np.isfinite(models).all()
 
 
 def test_who_has_lost_all_weight_begins_anew_with_the_mean_it_had():
     instance, _ = played(Federation(SMALL, DualAveraging(), UNBALANCED, rounds=10))
     me = row(instance.plan.tables["peer"], 0)
-    mean = me.moved / me.weight
+    mean = me.learn.mean.copy()
     nothing = Moment(0, 10, key_of(1, 0, 10), -1, 1, True, 0.0)
-    instance.plan.turns[0].merge(me, Inbox(np.zeros(3), np.zeros(1)), instance.plan.settings, nothing)
-    np.testing.assert_allclose(me.moved, mean)
-    assert me.weight[0] == 1 and np.isfinite(me.model).all()
+    instance.plan.turns[0].merge(me, Weighted(np.zeros(3), np.zeros(1)), instance.plan.settings, nothing)
+    np.testing.assert_allclose(me.learn.mean, mean)
+    assert me.mix.weight[0] == 1 and np.isfinite(me.model).all()
 
 
 def test_sums_stay_what_they_were_when_all_have_spent_their_budgets():
@@ -142,8 +141,9 @@ def test_sums_stay_what_they_were_when_all_have_spent_their_budgets():
         ]
 
     once, later = table(1), table(9)
-    assert (later.releases == 1).all() and not np.allclose(once.moved, later.moved)
-    np.testing.assert_allclose(later.moved.sum(0), once.moved.sum(0), atol=1e-12)
+    sums = [each.learn.mean * each.mix.weight for each in (once, later)]
+    assert (later.protect.releases == 1).all() and not np.allclose(*sums)
+    np.testing.assert_allclose(sums[1].sum(0), sums[0].sum(0), atol=1e-12)
 
 
 @pytest.mark.parametrize(

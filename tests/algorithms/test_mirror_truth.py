@@ -10,11 +10,18 @@ import numpy as np
 import pytest
 
 from archipel import Federation
-from archipel.algorithms.dual_averaging import DualAveraging
-from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
-from archipel.algorithms.mirror_meters import Record
-from archipel.algorithms.mirror_published import PublishedMirrorDescent
+from archipel.algorithms.mirror import (
+    DualAveraging,
+    LagrangianDescent,
+    MirrorDescent,
+    PublishedMirrorDescent,
+    SaddleMirrorDescent,
+)
 from archipel.figures.mirror import played, section_2_4
+from archipel.node import leaves, mapped
+from archipel.parts.learn import regret as counters
+from archipel.parts.learn.constraints import Budget
+from archipel.parts.learn.regret import Record
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.simulate.instance import Edges
@@ -45,7 +52,8 @@ def together(federation, seeds):
     """The instances of some seeds as one, and the seeds' own: tables, links and streams one after the other."""
     instances = [federation.instance(seed) for seed in seeds]
     first, clients = instances[0], instances[0].task.clients
-    joined = [np.concatenate(columns) for columns in zip(*(s.plan.tables["peer"] for s in instances))]
+    columns = zip(*(leaves(s.plan.tables["peer"]) for s in instances))
+    joined = mapped(lambda _: np.concatenate(next(columns)), first.plan.tables["peer"])
     source = first.task.source
     lean = np.concatenate([s.task.source.lean for s in instances])
     assert all(np.array_equal(s.task.source.centre, source.centre) for s in instances), "one path for all seeds"
@@ -53,7 +61,7 @@ def together(federation, seeds):
         chained([s.links["peer", "peer"][p] for s in instances], clients) for p in range(len(first.graph.across))
     )
     instance = first._replace(
-        plan=first.plan._replace(tables={"peer": type(first.plan.tables["peer"])(*joined)}),
+        plan=first.plan._replace(tables={"peer": joined}),
         task=first.task._replace(source=source._replace(lean=lean), clients=clients * len(instances)),
         links={("peer", "peer"): phases},
         conditions=federation.environment.conditions(clients * len(instances), 0),
@@ -80,7 +88,7 @@ def counted(federation, seeds, marks, columns):
         engine.advance(done, mark)
         done = mark
         for name in columns:
-            values = getattr(instance.plan.tables["peer"], name)[:, 0]
+            values = instance.plan.tables["peer"].learn.played[:, name]
             found[name].append(values.reshape(len(seeds), -1).mean(1))
     return {name: np.array(values).T for name, values in found.items()}, instance, lean
 
@@ -121,7 +129,10 @@ def whole_run(instance):
     graph = np.zeros((count, count))
     graph[np.repeat(np.arange(count), np.diff(links.starts)), links.senders] = links.weights
     graph[np.diag_indices(count)] = 1 - graph.sum(0)
-    points, divided = instance.task.source.centre + instance.task.source.lean, instance.plan.settings.mixing == 0
+    points, divided = (
+        instance.task.source.centre + instance.task.source.lean,
+        "weight" in instance.plan.turns[0].word._fields,
+    )
     models, weights = np.zeros_like(points), np.ones(count)
     check, rows = PlainEngine(instance), instance.plan.tables["peer"]
     for t in range(1, 2001):
@@ -179,10 +190,10 @@ def static(kind, loss, name, epsilon):
     halved = kind is DualAveraging and name == "entropy"  # of L1 norm one: components differ by one at most
     algorithm = kind(**MAPS[name], gradient=longest / 2 if halved else longest)
     federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, longest), rounds=int(MARKS[-1]))
-    found, instance, lean = counted(with_one_path(federation), SEEDS, MARKS, ["lost", "behind"])
+    found, instance, lean = counted(with_one_path(federation), SEEDS, MARKS, [counters.LOST, counters.BEHIND])
     past, region = drawn_again(problem, instance, lean, MARKS), algorithm.mapped(problem.size)
-    own = found["lost"] - best_fixed(past, problem, region, instance.task.loss)
-    regrets = found["behind"] if loss == "linear" else own
+    own = found[counters.LOST] - best_fixed(past, problem, region, instance.task.loss)
+    regrets = found[counters.BEHIND] if loss == "linear" else own
     print(kind.__name__, loss, name, epsilon, "own losses:", np.round(own.mean(0), 2))
     return exponent(MARKS, regrets), regrets.mean(0)
 
@@ -252,8 +263,8 @@ def dynamic(loss, name, drift, epsilon):
     path = 0.3 * radius * (np.sqrt(problem.size) if place.geometry else 1.0) if drift else 0.0
     algorithm = MirrorDescent(**MAPS[name], gradient=1.5, path=path, drift=drift)
     federation = Federation(problem, algorithm, CHANGING, privacy=laplace(epsilon, 1.5), rounds=int(MARKS[-1]))
-    found, _, _ = counted(with_one_path(federation), SEEDS, MARKS, ["behind"])
-    return exponent(MARKS, found["behind"]), found["behind"].mean(0)
+    found, _, _ = counted(with_one_path(federation), SEEDS, MARKS, [counters.BEHIND])
+    return exponent(MARKS, found[counters.BEHIND]), found[counters.BEHIND].mean(0)
 
 
 @pytest.mark.long
@@ -288,12 +299,12 @@ def test_violation_falls_while_regret_stays_sublinear(kind, name, epsilon):
     budget = -0.2 if name == "ball" else float(0.75 / 3)  # the start uses 0 on the ball, 1/3 on the simplex
     algorithm = kind(**MAPS[name], gradient=2.0, constraint=Budget("linear", cost, budget))
     federation = Federation(problem, algorithm, UNBALANCED, privacy=laplace(epsilon, 2.0), rounds=100_000)
-    found, instance, _ = counted(with_one_path(federation), SEEDS, BUDGET_MARKS, ["overdrawn", "behind"])
-    violation = np.maximum(found["overdrawn"] / BUDGET_MARKS, 0)
+    found, instance, _ = counted(with_one_path(federation), SEEDS, BUDGET_MARKS, [counters.OVERDRAWN, counters.BEHIND])
+    violation = np.maximum(found[counters.OVERDRAWN] / BUDGET_MARKS, 0)
     region = algorithm.mapped(problem.size)
     within = best_within(centre, region, algorithm.constraint, problem.size)
-    gap = 0.5 * (np.sum((within - centre) ** 2) - np.sum((instance.plan.settings.minima[0] - centre) ** 2))
-    regret = found["behind"] - gap * BUDGET_MARKS
+    gap = 0.5 * (np.sum((within - centre) ** 2) - np.sum((instance.plan.settings.learn.known.minima[0] - centre) ** 2))
+    regret = found[counters.BEHIND] - gap * BUDGET_MARKS
     print(
         kind.__name__, name, epsilon, "violation", np.round(violation.mean(0), 4), "regret", np.round(regret.mean(0), 1)
     )

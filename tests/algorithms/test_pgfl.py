@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import chisquare
 
 from archipel import Environment, Federation
-from archipel.algorithms import pgfl_nodes as nodes
 from archipel.algorithms.pgfl import ClusterFl, Gfl, Pgfl
 from archipel.draws import key_of
 from archipel.errors import BadInput
+from archipel.parts.mix.cluster_admm import choose
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related, segments
@@ -229,7 +229,7 @@ def test_servers_ask_as_many_as_they_should():
     result = federation.run()
     assert result.final("parameters.client-server") == 40 * 5 * 2 * SMALL.size
     tables, _, _ = played(Pgfl(some=2), rounds=40)
-    assert np.all(tables["server"].heard == 1)  # all were asked at some time
+    assert np.all(tables["server"].mix.heard == 1)  # all were asked at some time
     everyone, _, _ = played(Pgfl(some=5), rounds=5)
     all_asked, _, _ = played(Pgfl(), rounds=5)
     assert np.array_equal(everyone["client"].model, all_asked["client"].model)
@@ -239,7 +239,7 @@ def test_three_of_fifteen_are_asked_everyone_as_often():
     counts, pairs = np.zeros(15), np.zeros((15, 15))
     for n in range(3000):
         asked = np.zeros(15, np.int64)
-        nodes.choose(asked, 15, 3, key_of(5, 2, n))
+        choose(asked, 15, 3, key_of(5, 2, n))
         assert asked.sum() == 3
         counts += asked
         pairs += np.outer(asked, asked)
@@ -259,14 +259,15 @@ def test_noise_is_paid_for_by_those_who_speak():
     privacy = dynamic(0.01, 0.9, 6, gradient=2.0)
     tables, setup, _ = played(Pgfl(), rounds=6, privacy=privacy)
     client = tables["client"]
-    assert np.allclose(client.spent, 0.01 * sum(0.9**-n for n in range(6)))
+    reach = client.protect.change[:, 0] / 4.0
+    assert np.allclose(client.protect.spent, 0.01 * sum(0.9**-n for n in range(6)))
     sizes = segments(setup.task)[0][0].sizes
-    assert np.allclose(client.reach[:, 0], proved.sensitivity(2.0, 4.0, sizes))
-    assert np.allclose(client.first[:, 0] ** 2, client.reach[:, 0] ** 2 / (2 * 0.01))
-    drift = (client.told - client.model) / (client.first * 0.9**2.5)
+    assert np.allclose(reach, proved.sensitivity(2.0, 4.0, sizes))
+    assert np.allclose(client.protect.noise[:, 0] ** 2, reach**2 / (2 * 0.01))
+    drift = (client.protect.told - client.model) / (client.protect.noise * 0.9**2.5)
     assert abs(np.std(drift) - 1) < 0.15
     some, _, _ = played(Pgfl(some=1), rounds=1, privacy=privacy)
-    assert np.sum(some["client"].spent > 0) == 5
+    assert np.sum(some["client"].protect.spent > 0) == 5
 
 
 def test_who_cannot_pay_is_silent():
@@ -275,7 +276,7 @@ def test_who_cannot_pay_is_silent():
     instance = federation.instance()
     engine = federation.engine_of(instance)
     engine.advance(0, 6)
-    assert engine.messages[0] == 2 * 20 and np.allclose(instance.plan.tables["client"].spent, 0.02)
+    assert engine.messages[0] == 2 * 20 and np.allclose(instance.plan.tables["client"].protect.spent, 0.02)
 
 
 def test_sensitivity_holds_for_neighbouring_data():
@@ -294,10 +295,12 @@ def test_sensitivity_holds_for_neighbouring_data():
         for instance in instances:
             federation.engine_of(instance).advance(0, 1)
         one, two = (instance.plan.tables["client"] for instance in instances)
-        moved.append(np.linalg.norm(one.model - two.model, axis=1) / one.reach[:, 0])
+        moved.append(np.linalg.norm(one.model - two.model, axis=1) / (one.protect.change[:, 0] / 0.7))
     assert 0.05 < np.max(moved) <= 1
     worst = privacy.gradient_bound("squared", SMALL.size)
-    assert np.allclose(one.reach[:, 0], 2 * worst / (0.7 * segments(federation.setup().task)[0][0].sizes))
+    assert np.allclose(
+        one.protect.change[:, 0] / 0.7, 2 * worst / (0.7 * segments(federation.setup().task)[0][0].sizes)
+    )
 
 
 def test_a_minimisers_gradients_cannot_be_clipped():

@@ -9,8 +9,8 @@ import pytest
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.federation import Federation
 from archipel.privacy.policy import Privacy
-from archipel.problems.measured import Files
 from archipel.problems.networked import Regression, centralised
+from archipel.problems.own import Files
 from archipel.topology import Peers
 
 
@@ -112,5 +112,5 @@ def test_with_noise_the_settings_never_look_at_the_data():
             federation(Scaled(objective, clients=6, samples=5, times=times), privacy=private).instance().plan
             for times in (1.0, 30.0)
         )
-        assert one.settings[:3] == other.settings[:3]
-        assert (one.tables["peer"].noise == other.tables["peer"].noise).all()
+        assert one.settings.mix.penalty == other.settings.mix.penalty and one.settings.learn == other.settings.learn
+        assert (one.tables["peer"].protect.noise == other.tables["peer"].protect.noise).all()

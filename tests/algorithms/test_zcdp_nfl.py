@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl, act, adjacency
+from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.environment import Delay, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import Moment, row
+from archipel.parts.learn.fitting import Fit
+from archipel.parts.mix.dual import adjacency
 from archipel.privacy.bounding import Bounds, project_ball
 from archipel.privacy.policy import Privacy
 from archipel.problems.networked import Regression, centralised, solution
@@ -99,7 +100,7 @@ def test_the_rate_of_theorem_4_is_met():
     total, gaps, moments = np.zeros((10, 8)), [], [200, 400, 800, 1600, 3200]
     for n in range(3200):
         engine.advance(n, n + 1)
-        total += instance.plan.tables["peer"].told
+        total += instance.plan.tables["peer"].protect.told
         if n + 1 in moments:
             means = total / (n + 1)
             local = zip(np.split(x, 10), np.split(y, 10), means)
@@ -109,6 +110,11 @@ def test_the_rate_of_theorem_4_is_met():
 
 
 # --- the steps, written again ---------------------------------------------------------------------------------------
+
+
+def fit_of(plan):
+    """rho and eta(n) of a plan."""
+    return Fit(plan.settings.mix.penalty, plan.settings.learn.step, plan.settings.learn.decay)
 
 
 def written_again(instance, fit, rounds):
@@ -135,9 +141,9 @@ def test_zero_noise_and_no_bounds_are_the_plain_algorithm(engine, privacy):
     described = federation(rounds=40, engine=engine, privacy=privacy)
     instance = described.instance()
     described.engine_of(instance).advance(0, 40)
-    told, dual = written_again(instance, instance.plan.settings, 40)
+    told, dual = written_again(instance, fit_of(instance.plan), 40)
     assert np.abs(instance.plan.tables["peer"].model - told).max() < 1e-12
-    assert np.abs(instance.plan.tables["peer"].dual - dual).max() < 1e-12
+    assert np.abs(instance.plan.tables["peer"].mix.dual - dual).max() < 1e-12
 
 
 @pytest.mark.parametrize("availability", [1.0, 0.5])
@@ -146,7 +152,7 @@ def test_the_duals_sum_to_zero(availability, privacy):
     described = federation(rounds=200, privacy=privacy, environment=Environment(availability=availability))
     instance = described.instance()
     described.engine_of(instance).advance(0, 200)
-    dual = instance.plan.tables["peer"].dual
+    dual = instance.plan.tables["peer"].mix.dual
     assert np.abs(dual).max() > 0.1
     assert np.abs(dual.sum(0)).max() < 1e-9
 
@@ -156,15 +162,16 @@ def test_the_duals_sum_to_zero(availability, privacy):
 
 def primal(described, data, seed):
     """A peer's primal step from a random public state, on its own data or another's."""
-    instance = described.instance()
-    me = row(instance.plan.tables["peer"], 0)
+    plan, setup = described.instance().plan, described.setup()
+    me = row(plan.tables["peer"], 0)
     rng = np.random.default_rng(seed)
-    for part in (me.told, me.dual, me.around):
+    for part in (me.protect.told, me.mix.dual, me.mix.around):
         part[:] = rng.standard_normal(part.shape) * 3
-    project_ball(me.told, instance.plan.settings.radius)  # what was told always is
-    settings = instance.plan.settings._replace(private=0, law=0)
-    act(me, data, type(instance.plan.turns[0].word)(np.zeros(3)), settings, Moment(0, 7, 1, -1, 2, True, 1.0))
-    return me.model.copy(), instance.plan.settings
+    me.mix.degree[0] = 2
+    project_ball(me.protect.told, plan.settings.protect.radius)  # what was told always is
+    step = described.algorithm.stepping(setup, described.algorithm.fit(setup)).step
+    step(me, data, plan.settings, Moment(0, 7, 1, -1, 2, True, 1.0), 0.0)
+    return me.model.copy(), fit_of(plan)
 
 
 @pytest.mark.parametrize("objective", ["ridge", "elastic-net", "least-absolute", "logistic", "huber"])
@@ -173,7 +180,7 @@ def primal(described, data, seed):
 def test_one_sample_never_changes_more_than_the_sensitivity(objective, mechanism, privacy):
     privacy = replace(privacy, mechanism=mechanism)
     described = federation(replace(SMALL, objective=objective), privacy=privacy, rounds=10)
-    fit = described.instance().plan.settings
+    fit = fit_of(described.instance().plan)
     rng, gaps = np.random.default_rng(4), []
     names = {"ridge": "squared", "elastic-net": "squared", "least-absolute": "absolute"}
     bound = privacy.gradient_bound(names.get(objective, objective), 3)
@@ -228,9 +235,9 @@ def test_a_peer_that_has_spent_its_budget_falls_silent():
     degrees = np.diff(described.setup().graph.links().starts)
     messages = 0
     for n in range(150):
-        before = instance.plan.tables["peer"].releases.copy()
+        before = instance.plan.tables["peer"].protect.releases.copy()
         engine.advance(n, n + 1)
-        spoke = (instance.plan.tables["peer"].releases - before)[:, 0]
+        spoke = (instance.plan.tables["peer"].protect.releases - before)[:, 0]
         messages += int((spoke * degrees).sum())
     assert engine.messages == [messages]
     paid = instance.plan.accountant.paid(instance.plan.tables)
@@ -239,7 +246,7 @@ def test_a_peer_that_has_spent_its_budget_falls_silent():
     assert 0 < paid.releases[0] < 100 and paid.releases[-1] == 150
     table = instance.plan.tables["peer"]  # and one more release of the poorest peer would have been too much
     next_one = proved.phi(proved.sensitivity(1.0, 5, 2.0, degrees[0], 0.4 / (paid.releases[0] + 1) ** 0.25), 1.0)
-    assert table.spent[0, 0] <= table.limit[0, 0] < table.spent[0, 0] + next_one
+    assert table.protect.spent[0, 0] <= table.protect.limit[0, 0] < table.protect.spent[0, 0] + next_one
 
 
 def test_the_corollary_is_the_ledgers_total_where_the_step_is_constant():
@@ -265,14 +272,14 @@ def test_only_what_was_really_sent_is_charged():
     degrees = np.diff(described.setup().graph.links().starts)
     expected, releases = np.zeros(6), np.zeros(6)
     for n in range(50):
-        before = instance.plan.tables["peer"].told.copy()
+        before = instance.plan.tables["peer"].protect.told.copy()
         engine.advance(n, n + 1)
-        there = (instance.plan.tables["peer"].told != before).any(1)
+        there = (instance.plan.tables["peer"].protect.told != before).any(1)
         eta = 0.4 / (n + 1) ** 0.25
         expected += there * proved.phi(proved.sensitivity(1.0, 5, 2.0, degrees, eta), 0.3 * 0.99 ** (n / 2))
         releases += there
     assert 15 * 6 < releases.sum() < 45 * 6
-    assert instance.plan.tables["peer"].spent[:, 0] == pytest.approx(expected, rel=1e-12)
+    assert instance.plan.tables["peer"].protect.spent[:, 0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_noise_is_as_large_as_the_accountant_says():
@@ -282,7 +289,7 @@ def test_noise_is_as_large_as_the_accountant_says():
     table, scaled = instance.plan.tables["peer"], []
     for n in range(40):
         engine.advance(n, n + 1)
-        scaled.append((table.told - table.model) / table.noise)
+        scaled.append((table.protect.told - table.model) / table.protect.noise)
     scaled = np.array(scaled)
     assert scaled.std() == pytest.approx(1.0, abs=4 / math.sqrt(2 * scaled.size))
     assert abs(np.corrcoef(scaled[:-1].ravel(), scaled[1:].ravel())[0, 1]) < 4 / math.sqrt(scaled.size)
@@ -328,7 +335,7 @@ def test_a_class_that_is_none_is_bounded_too():
     """Labels of logistic regression are -1 and 1; whatever else a file says, the bound on the gradient holds."""
     described = federation(replace(SMALL, objective="logistic"), privacy=Privacy(noise=1.0, bounds=Bounds(2.0)))
     limit = proved.sensitivity(
-        2.0, 5, described.instance().plan.settings.penalty, 2, described.instance().plan.settings.step
+        2.0, 5, fit_of(described.instance().plan).penalty, 2, fit_of(described.instance().plan).step
     )
     x, y = np.ones((5, 3)), np.ones(5)
     wild, more = x.copy(), y.copy()
@@ -346,7 +353,7 @@ def test_a_sample_that_is_no_number_is_no_sample(bad, objective):
     wild[1, 2], more[2] = bad, bad
     with np.errstate(all="ignore"):
         ours, theirs = (primal(described, Shard(*data), 3)[0] for data in ((x, y), (wild, more)))
-    limit = proved.sensitivity(1.0, 5, described.instance().plan.settings.penalty, 2, 1e9)
+    limit = proved.sensitivity(1.0, 5, fit_of(described.instance().plan).penalty, 2, 1e9)
     assert np.linalg.norm(ours - theirs) <= 2 * limit  # two samples changed
 
 
@@ -360,13 +367,15 @@ def test_a_sample_that_is_no_number_is_no_sample(bad, objective):
         ({"privacy": Privacy(epsilon=1.0, bounds=Bounds(features=1.0, target=1.0))}, "infinite sensitivity"),
         ({"privacy": Privacy(epsilon=1.0, clip=1.0, relation="add-remove")}, "replace-one"),
         ({"privacy": Privacy(epsilon=(1.0, 2.0), clip=1.0)}, "one for each of the 6 clients"),
-        ({"algorithm": ZcdpNfl(penalty=-1.0)}, "positive"),
-        ({"algorithm": ZcdpNfl(decay=2.0)}, "exponent"),
+        ({"algorithm": {"penalty": -1.0}}, "positive"),
+        ({"algorithm": {"decay": 2.0}}, "exponent"),
         ({"algorithm": ZcdpNfl(step=50.0, decay=0.0)}, "diverge"),
-        ({"algorithm": PAdmm(), "privacy": Privacy(epsilon=1.0, clip=1.0)}, "enforceable"),
+        ({"algorithm": PAdmm(), "privacy": Privacy(epsilon=1.0, clip=1.0)}, "minimisers"),
         ({"algorithm": PAdmm(), "problem": Regression("least-absolute")}, "ridge"),
     ],
 )
 def test_what_cannot_be_right_is_refused(parts, sentence):
     with pytest.raises(BadInput, match=sentence):
+        if isinstance(parts.get("algorithm"), dict):
+            parts = {"algorithm": ZcdpNfl(**parts["algorithm"])}
         federation(rounds=20, **parts).run()

@@ -54,8 +54,8 @@ def assert_ledgers_hold_what_was_said(folder, engine):
         journal = FileJournal(node / "ledger.journal")
         charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]
         journal.close()
-        assert len(charges) == paid.releases[k, 0] > 0
-        assert sum(charges) == pytest.approx(paid.spent[k, 0], rel=1e-9)
+        assert len(charges) == paid.protect.releases[k, 0] > 0
+        assert sum(charges) == pytest.approx(paid.protect.spent[k, 0], rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "faults", "rounds"), [("pao-fed-c2", 30, 1500), ("zcdp-nfl", 20, 500)])

@@ -78,7 +78,9 @@ def test_data_may_lie_elsewhere(tmp_path):
 def test_another_description_is_what_the_last_words_say():
     village = Village(STAR, pace="quorum")
     village.kill("client-0")
+    village.hosts["client-0"].disk.put({})
     village.world.federation = village.federation.with_(problem=replace(STREAM, width=0.5))
+    village.world.instance = village.world.federation.instance()
     village.start("client-0")
     village.until(lambda: village.hosts["client-0"].sentence)
     said = r"client-0: server runs another description\. All nodes need the same"

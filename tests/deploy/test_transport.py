@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from archipel.deploy import post, wire
+from archipel.deploy import exchange, post, wire
 from archipel.deploy.post import PostOffice
 from archipel.deploy.proxy import free_port
 from archipel.deploy.real import RealWorld
@@ -194,13 +194,14 @@ def converse(network: Any, count: int, seconds: float = 60.0, kills: int = 0, **
 def impatient(monkeypatch: Any) -> None:
     """Loss is noticed after milliseconds here, so that the suite is short."""
     monkeypatch.setattr(post, "SOONEST", 0.02)
-    monkeypatch.setattr(post, "HELLO_EVERY", 0.02)
+    monkeypatch.setattr(exchange, "HELLO_EVERY", 0.02)
     monkeypatch.setattr(post, "TICK", 0.005)
     monkeypatch.setattr(post, "LATEST", 0.3)
 
 
 def test_all_is_well(network, monkeypatch):
-    for name in ("FIRST", "SOONEST", "LONGEST", "LATEST"):  # a slow machine is no loss
+    monkeypatch.setattr(exchange, "FIRST", 60.0)
+    for name in ("SOONEST", "LONGEST", "LATEST"):  # a slow machine is no loss
         monkeypatch.setattr(post, name, 60.0)
     a, _ = converse(network, 100)
     assert a.office.traffic["sent again"] == 0 and not a.office.faults
@@ -308,7 +309,7 @@ class Forked:
 
 
 def test_two_nodes_of_one_name_are_noticed_and_do_not_greet_for_ever(monkeypatch, caplog):
-    monkeypatch.setattr(post, "HELLO_EVERY", 0.3)
+    monkeypatch.setattr(exchange, "HELLO_EVERY", 0.3)
     ends: dict[str, list[Any]] = {"a": [], "b": []}
     network, link = VirtualNetwork(), Forked(ends)
     for name, other in (("a", "b"), ("b", "a"), ("b", "a")):

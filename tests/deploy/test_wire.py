@@ -13,6 +13,7 @@ from archipel.deploy import wire
 from archipel.deploy.wire import Refused, Vocabulary
 from archipel.errors import Diverged
 from archipel.parts.share.portions import Portion
+from archipel.parts.share.top_k import Largest
 from archipel.turns import Tell, Turn
 
 
@@ -72,6 +73,17 @@ def test_what_is_not_finite_is_neither_said_nor_taken(bad):
         VOCABULARY.write(1, word)
     with pytest.raises(Refused, match="NaN or infinity"):
         VOCABULARY.read(wire.pack(wire.WORD, 1, False, 0, 0, 0, 0, struct.pack("<4fI", 0, bad, 0, 0, 0)))
+
+
+def test_no_component_belongs_beyond_the_model():
+    """Of a top-k word every place is looked at: a hostile one would end its receiver."""
+    word = Largest(np.ones(2, np.float32), np.array([0, 10], np.uint8))
+    said = Vocabulary([Turn("client", "server", None, None, None, word, None)], 11, 5)
+    frame = wire.pack(wire.WORD, 0, False, 0, 0, 0, 0, said.write(0, word))
+    assert said.word(0, said.read(frame).body).places.tolist() == [0, 10]
+    for beyond in (11, 255):
+        with pytest.raises(wire.Refused, match="offset beyond the model"):
+            said.read(frame[:-1] + bytes([beyond]))
 
 
 def test_each_fault_is_named():

@@ -176,3 +176,10 @@ def test_a_rare_leak_is_found_in_the_tail():
 def test_too_little_to_judge_is_refused(wrong):
     with pytest.raises(BadInput, match="expected"):
         wrong()
+
+
+def test_releases_without_any_noise_are_told_apart_in_many_dimensions():
+    """No spread to divide by: any difference tells, and is found."""
+    a, b = np.zeros((1000, 6)), np.zeros((1000, 6))
+    b[:, 2] = 1e-3
+    assert gaussian_audit(a, b, 1e-5).epsilon > 10 and gaussian_audit(a, a, 1e-5).epsilon == 0

@@ -62,6 +62,7 @@ def test_any_threshold_of_shares_is_the_secret(secret, threshold, more, seed):
     chosen = np.random.default_rng(seed + 1).permutation(holders)[:threshold].tolist()
     assert secret_of({k: shares[k] for k in chosen}, threshold) == secret
     assert threshold == 1 or secret_of({k: shares[k] for k in chosen[1:]}, threshold) is None
+    assert threshold == 1 or len({bytes(1) + secret, *shares.values()}) == 1 + len(shares)
 
 
 def test_fewer_shares_fit_any_secret():
@@ -125,6 +126,13 @@ def test_masked_numbers_look_like_noise_whatever_they_hide():
     assert stats.chisquare(np.bincount(alone.view(np.uint8), minlength=256)).pvalue > 1e-4
     pair = np.corrcoef(server.masked[0], server.masked[1])[0, 1]
     assert abs(pair) < 0.03
+
+
+def test_every_pair_has_a_mask_of_its_own():
+    clients = [Client(k, 1, entropy=keyed(k)) for k in range(4)]
+    keys = [one.advertise()[32:64] for one in clients]
+    seeds = {(i, j): agreed(clients[i].mask_key, keys[j], b"mask") for i in range(4) for j in range(4) if i != j}
+    assert len({*seeds.values()}) == 6 and all(seeds[i, j] == seeds[j, i] for i, j in seeds)
 
 
 def test_other_rounds_have_other_masks():

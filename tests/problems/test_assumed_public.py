@@ -6,8 +6,8 @@ import pytest
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.federation import Federation
 from archipel.privacy.policy import Privacy
-from archipel.problems.measured import Files
 from archipel.problems.networked import Regression
+from archipel.problems.own import Files
 from archipel.topology import Peers
 
 PRIVATE = Privacy(epsilon=1.0, clip=1.0)

@@ -185,8 +185,6 @@ def test_test_files_that_are_learnt_from_are_refused(tmp_path):
     write(tmp_path, a="x,y\n1,2\n", b="x,y\n1,2\n")
     with pytest.raises(BadInput, match=r"problem\.test.*unlike b\.csv"):
         files.read_split(tmp_path, str(tmp_path / "b.csv"))
-    with pytest.raises(BadInput, match=r"problem\.hold"):
-        files.read_split(tmp_path, 0.5, hold="first")
     with pytest.raises(BadInput, match=r"problem\.test"):
         files.read_split(tmp_path, 1.5)
 

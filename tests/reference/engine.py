@@ -129,6 +129,7 @@ class ReferenceEngine:
                 forged = {
                     "sign-flip": -strength * change[k],
                     "scaled": strength * change[k],
+                    "labels": strength * change[k],
                     "gaussian": strength * noise,
                     "a-little-is-enough": mean - strength * deviation,
                     "inner-product": -strength * mean,

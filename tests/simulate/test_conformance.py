@@ -7,12 +7,11 @@ import pytest
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, SignSgd, Synthetic
 from archipel.algorithms.dp_fedavg import DpFedAvg
-from archipel.algorithms.dual_averaging import DualAveraging
-from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
+from archipel.algorithms.mirror import DualAveraging, LagrangianDescent, MirrorDescent, SaddleMirrorDescent
 from archipel.algorithms.online import OnlineFedSgd, PsoFed
-from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.zcdp_nfl import ZcdpGradNfl, ZcdpNfl
+from archipel.algorithms.zcdp_nfl import PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.node import leaves, named_leaves
+from archipel.parts.learn.constraints import Budget
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from archipel import regions
-from archipel.algorithms import mirror
-from archipel.algorithms.dual_averaging import DualAveraging
-from archipel.algorithms.mirror_meters import projected
+from archipel.parts.learn import maps as mirror
+from archipel.parts.learn.dual_averaging import DualAverage
+from archipel.problems import regions
+from archipel.problems.regions import projected
 from archipel.theory import mirror as bounds
 from archipel.topology import from_pairs
 from archipel.topology.push_sum import disagreement
@@ -167,7 +167,7 @@ def test_dual_averaging_keeps_to_its_bound(name, scale):
     rounds, clients, size = 400, 5, 4
     region = regions.ball(size) if name == "ball" else regions.simplex(size)
     mapped = mirror.entropy(region) if name == "entropy" else mirror.euclidean(region)
-    width = DualAveraging().width(mapped)
+    width = DualAverage().width(mapped)
     noise = 2 * scale**2 * (1 if name == "entropy" else size)
     length = np.sqrt(1 + noise / clients)
     steps = width / length / np.sqrt(np.arange(1, rounds + 1))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from archipel import Federation
-from archipel.algorithms.local import factors
 from archipel.algorithms.pgfl import Gfl, Pgfl
 from archipel.errors import BadInput
+from archipel.parts.learn.solve import factors
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related, segments
 from archipel.problems.losses.supervised import LOGISTIC
@@ -248,7 +248,7 @@ def test_43_is_what_clients_reckon_with():
     policy = Privacy(rho=1.0, clip=2.0, enforce=False)
     federation = Federation(SMALL, Pgfl(penalty=3.0), GRAPH, rounds=4, privacy=policy, engine="plain")
     sizes = segments(federation.setup().task)[0][0].sizes
-    reach = federation.instance().plan.tables["client"].reach[:, 0]
+    reach = federation.instance().plan.tables["client"].protect.change[:, 0] / 3.0
     assert np.allclose(reach, 2 * 2.0 / (3.0 * sizes)) and np.allclose(reach, proved.sensitivity(2.0, 3.0, sizes))
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from archipel import regions
-from archipel.algorithms import constraints
 from archipel.errors import BadInput
+from archipel.parts.learn.constraints import constrained
+from archipel.problems import regions
 from archipel.theory import comparators
 from reference import regret
 from reference.losses import DistanceLosses, LinearLosses, SquaredLosses
@@ -202,13 +202,13 @@ def test_equal_windows_are_kept_once():
 def test_a_constrained_comparator_stays_within_and_an_empty_set_is_refused():
     pytest.importorskip("cvxpy")
     losses, region = recorded(9)["squared"], REGIONS["box"]
-    limit = constraints.linear([1.0, 1.0, 1.0], -1.0)
+    limit = constrained("linear", [1.0, 1.0, 1.0], -1.0)
     total = losses.total(0, ROUNDS)
     best = comparators.best(total, region, [limit])
     assert best.sum() <= -1 + 1e-6
     assert total.value(best) >= total.value(comparators.best(total, region))
     with pytest.raises(BadInput, match="some point of the region"):
-        comparators.best(total, region, [constraints.linear([1.0, 1.0, 1.0], -9.0)])
+        comparators.best(total, region, [constrained("linear", [1.0, 1.0, 1.0], -9.0)])
 
 
 def test_violation_is_signed():

@@ -1,330 +1,204 @@
-"""Mirror maps as parts: how a model takes a step in a geometry and stays in its region.
+"""Private online mirror descent among those who trust each other one way, both ways, or a server: chapters 2 to 5.
 
-The dissertation's chapters 2 to 5 step by (5.12): x' = argmin over X of <g, x> + B(x || y) / step, where
-B(x || y) = R(x) - R(y) - <grad R(y), x - y> is the Bregman divergence of a map R, (5.1). Here R is
-
-- Euclidean, ||x||^2 / 2 on everything, a ball, a box or the simplex: a gradient step, a projection, (3.3);
-- entropy, sum x log x on the simplex: exponentiated gradient, (3.4);
-- your own: three functions of the same signature, see `own`.
-
-(The dissertation gives ||x - y||^2 for the first divergence; by its (5.1) it is half of that, as here.)
-
-**The sound private form.** Client u holds y_u and a weight w_u, at first 1. In round t, from 1,
-
-    g     = clip(gradient at y_u of the loss on this round's sample)     ||g||_1 <= C, or ||g||_2 <= C
-    ghat  = g + noise                                       Laplace(2 C / eps), or N(0, (2 C s)^2)
-    z_u   = argmin over X of <ghat, x> + (w_u / step_t) B(x || y_u)      a mirror step of step_t / w_u
-    say   (w_u z_u, w_u), times the sender's weights W_vu, which with its own share sum to one
-    w_u'  = sum_v W_uv w_v,    y_u' = sum_v W_uv w_v z_v / w_u'          push-sum
-
-- Private: replacing the one sample moves g by at most 2 C in that norm, so each release is eps-private (or
-  Gaussian with multiplier s), and all that follows is computed from releases. A sample is used in one
-  round only: eps holds for one sample and the whole run (event level); for a client, T rounds compose.
-- Unbiased: E ghat = g. Nothing is truncated or rescaled after the noise. (Clipping may bias g.)
-- Exact on unbalanced graphs: B is convex in its second argument, so that sum_u w_u B(x || y_u) does not grow
-  by mixing, whatever the graph of the round; with sum_u w_u = V the steps telescope to
-
-      sum_t sum_u <g_u, y_u - x>  <=  V max B / step_T  +  sum_t step_t sum_u E||ghat_u||_*^2 / (2 w_u).
-
-  Without the division by w_u the losses of well-heard clients would count more: another fixed point.
-- The step that fits: step_t = width / (sqrt(G^2 + E||noise||_*^2) sqrt(t)), width^2 = max B, has regret
-  O(width sqrt((G^2 + noise^2) T)) a client; times sqrt(1 + path length) where the comparator moves.
-
-`theory.mirror.sound_static` and `sound_dynamic` compute these bounds. Entropy needs a floor under the
-components where the comparator moves: max B is infinite without it, log(size / floor) with it.
+`parts.learn.mirror` says what a node does and what it becomes with a server, `parts.learn.dual_averaging` the same for
+sums of gradients, `parts.mix.pushed` how they mix. Beside them the two methods they are compared with, online gradient
+descent with plain mixing (Yan et al., IEEE TKDE 2013; the dissertation's [94]) and online push-sum ([31]; Nedic,
+Olshevsky, IEEE TAC 2015), and chapter 2 as it is printed.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
+from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
-from archipel.node import add_exactly, exact, fast
-from archipel.regions import SIMPLEX, Region, diameter, project
+from archipel.parts.compose import Parts
+from archipel.parts.kind import Composition
+from archipel.parts.learn import maps
+from archipel.parts.learn.constraints import SECRET, Budget, window_budget
+from archipel.parts.learn.dual_averaging import DualAverage
+from archipel.parts.learn.mirror import Geometry, MirrorSettings, MirrorStep, QueueStep, SaddleStep
+from archipel.parts.learn.printed import PRINTED, PrintedStep
+from archipel.parts.learn.regret import Meter
+from archipel.parts.mix.pushed import PushedModels
+from archipel.parts.protect.gradient import AtGradient, noise_of, typical_scale
+from archipel.parts.protect.openly import Openly
+from archipel.parts.share.whole import Whole
+from archipel.privacy.noise import GAUSSIAN
+from archipel.theory.mirror import sound_averaged, sound_static
+from archipel.topology.links import metropolis
+from archipel.topology.push_sum import disagreement, rarity
+from archipel.turns import Plan, Setup
 
-EUCLIDEAN, ENTROPY = 0, 1
-
-
-class MapSettings(NamedTuple):
-    """A mirror map as data: a geometry and a `Region`. Settings with fields of these names serve as well."""
-
-    geometry: Any  # EUCLIDEAN or ENTROPY
-    region: Any
-    radius: Any
-    low: Any
-    high: Any
-    floor: Any
-
-
-class MirrorMap(NamedTuple):
-    """A mirror map as code. `standard` covers all that `MapSettings` can say; `own` makes yours."""
-
-    step: Callable[..., None]  # (out, x, gradient, step, settings)
-    divergence: Callable[..., Any]  # (x, y, settings) -> B(x || y)
-    to_dual: Callable[..., None]  # (out, x, settings): grad R(x)
-    from_dual: Callable[..., None]  # (out, theta, settings): argmin over X of R(x) - <theta, x>
+ANYWHERE_LINKED = ("digraph", "peers", "star", "servers")  # the first is the default
+FEW = 50  # clients for whom a bound of dual averaging is computed
 
 
-def euclidean(region: Region) -> MapSettings:
-    """R = ||x||^2 / 2 on a region."""
-    return MapSettings(EUCLIDEAN, *region)
+@dataclass(frozen=True)
+class MirrorDescent(Composition, Geometry):
+    """Nodes step in a geometry on clipped, noised gradients and mix by push-sum: exact on any directed graph.
 
-
-def entropy(region: Region) -> MapSettings:
-    """R = sum x log x, on the simplex."""
-    if region.region != SIMPLEX:
-        raise BadInput("algorithm.map", "entropy", '"euclidean" on this region; entropy needs the simplex')
-    return MapSettings(ENTROPY, *region)
-
-
-# --- the arithmetic of entropy ----------------------------------------------------------------------------
-
-
-def exponentiated(out: Any, x: Any, gradient: Any, step: Any) -> None:
-    """x exp(-step gradient), but for a common factor: the largest is one. What is zero stays zero."""
-    least = gradient[x > 0].min()
-    out[:] = x * np.exp(-step * np.maximum(gradient - least, 0.0))
-    out /= out.max()
-
-
-@exact
-def exponentiated_exactly(out: Any, x: Any, gradient: Any, step: Any) -> None:
-    least, most = math.inf, 0.0
-    for j in range(gradient.shape[0]):
-        if x[j] > 0.0:
-            least = min(least, gradient[j])
-    for j in range(x.shape[0]):
-        out[j] = x[j] * math.exp(-step * max(gradient[j] - least, 0.0))
-        most = max(most, out[j])
-    for j in range(x.shape[0]):
-        out[j] /= most
-
-
-@fast(exponentiated)
-def exponentiated_loop(out: Any, x: Any, gradient: Any, step: Any) -> None:
-    exponentiated_exactly(out, x, gradient, step)
-
-
-def normalise(out: Any, x: Any, total: Any, floor: Any) -> None:
-    """The point of the simplex nearest to x >= 0 in relative entropy: max(scale x, least)."""
-    least = floor * total / x.shape[0]
-    scale = total / x.sum()
-    low = x * scale < least
-    while low.any():
-        scale = (total - np.count_nonzero(low) * least) / x[~low].sum()
-        lower = x * scale < least
-        if (lower == low).all():
-            break
-        low = lower
-    out[:] = np.maximum(x * scale, least)
-
-
-@exact
-def normalise_exactly(out: Any, x: Any, total: Any, floor: Any) -> None:
-    size = x.shape[0]
-    least = floor * total / size
-    mass = 0.0
-    for j in range(size):
-        mass += x[j]
-    scale, raised = total / mass, 0
-    while least > 0.0:
-        mass, count = 0.0, 0
-        for j in range(size):
-            if x[j] * scale < least:
-                count += 1
-            else:
-                mass += x[j]
-        if count == raised:
-            break
-        scale, raised = (total - count * least) / mass, count
-    for j in range(size):
-        out[j] = max(x[j] * scale, least)
-
-
-@fast(normalise)
-def normalise_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
-    normalise_exactly(out, x, total, floor)
-
-
-def relative_entropy(x: Any, y: Any) -> Any:
-    """sum x log(x / y) - x + y: infinite where y has a zero that x has not."""
-    there = x > 0
-    if (y[there] <= 0).any():
-        return np.inf
-    return np.sum(x[there] * np.log(x[there] / y[there])) - np.sum(x) + np.sum(y)
-
-
-@fast(relative_entropy)
-def relative_entropy_loop(x: Any, y: Any) -> Any:
-    total = 0.0
-    for j in range(x.shape[0]):
-        if x[j] > 0.0:
-            if y[j] <= 0.0:
-                return np.inf
-            total += x[j] * math.log(x[j] / y[j])
-        total += y[j] - x[j]
-    return total
-
-
-def softmax(out: Any, theta: Any) -> None:
-    """exp(theta), but for a common factor that keeps it from overflowing."""
-    out[:] = np.exp(theta - theta.max())
-
-
-@fast(softmax)
-def softmax_loop(out: Any, theta: Any) -> None:
-    most = theta[0]
-    for j in range(theta.shape[0]):
-        most = max(most, theta[j])
-    for j in range(theta.shape[0]):
-        out[j] = math.exp(theta[j] - most)
-
-
-def one_plus_log(out: Any, x: Any) -> None:
-    """1 + log x, with the smallest positive number in place of zero."""
-    out[:] = 1 + np.log(np.maximum(x, np.finfo(x.dtype).tiny))
-
-
-@fast(one_plus_log)
-def one_plus_log_loop(out: Any, x: Any) -> None:
-    tiny = np.finfo(x.dtype).tiny
-    for j in range(x.shape[0]):
-        out[j] = 1.0 + math.log(max(x[j], tiny))
-
-
-def half_square_distance(x: Any, y: Any) -> Any:
-    """||x - y||^2 / 2."""
-    return 0.5 * np.sum((x - y) ** 2)
-
-
-@fast(half_square_distance)
-def half_square_distance_loop(x: Any, y: Any) -> Any:
-    total = 0.0
-    for j in range(x.shape[0]):
-        total += (x[j] - y[j]) ** 2
-    return 0.5 * total
-
-
-# --- the standard maps ------------------------------------------------------------------------------------
-
-
-@exact
-def mirror_step(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
-    """(5.12): argmin over X of <gradient, x'> + B(x' || x) / step; (3.3) or (3.4). `out` may be `x`."""
-    if settings.geometry == ENTROPY:
-        exponentiated(out, x, gradient, step)
-        normalise(out, out, settings.radius, settings.floor)
-    else:
-        out[:] = x
-        add_exactly(out, -step, gradient)
-        project(out, out, settings)
-
-
-@exact
-def divergence(x: Any, y: Any, settings: Any) -> Any:
-    """B(x || y), (5.1)."""
-    if settings.geometry == ENTROPY:
-        return relative_entropy(x, y)
-    return half_square_distance(x, y)
-
-
-@exact
-def to_dual(out: Any, x: Any, settings: Any) -> None:
-    """grad R(x)."""
-    if settings.geometry == ENTROPY:
-        one_plus_log(out, x)
-    else:
-        out[:] = x
-
-
-@exact
-def from_dual(out: Any, theta: Any, settings: Any) -> None:
-    """argmin over X of B(x || y) where grad R(y) = theta: step 13 of chapter 3. `out` may be `theta`."""
-    if settings.geometry == ENTROPY:
-        softmax(out, theta)
-        normalise(out, out, settings.radius, settings.floor)
-    else:
-        project(out, theta, settings)
-
-
-standard = MirrorMap(mirror_step, divergence, to_dual, from_dual)
-
-
-def own(to_dual: Callable[..., None], from_dual: Callable[..., None], divergence: Callable[..., Any]) -> MirrorMap:
-    """A map of your own: its two gradients and its divergence, as node functions; the step follows.
-
-    `from_dual` has to end in the region, by the map's own projection: argmin over X of R(x) - <theta, x>.
+    The step fits region, gradient and noise, and falls as 1 / sqrt(t). `mixing` = "plain" mixes as printed, (5.13) or
+    chapter 2's step 11. Who has spent its budget stops learning, and passes on what it hears, which costs nothing. Of a
+    `constraint` this algorithm only measures the violation.
     """
 
-    @exact
-    def step_in_dual(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
-        to_dual(out, x, settings)
-        add_exactly(out, -step, gradient)
-        from_dual(out, out, settings)
+    topologies: ClassVar[tuple[str, ...]] = ANYWHERE_LINKED
+    precision: ClassVar[str] = "float64"
+    learns: ClassVar[type[MirrorStep]] = MirrorStep
 
-    return MirrorMap(step_in_dual, divergence, to_dual, from_dual)
+    mixing: str = key("push-sum", "how nodes mix among themselves", choices=("push-sum", "plain"))
+    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
+
+    def own_parts(self, setup: Setup) -> Parts:
+        protect = Openly() if setup.privacy is None else AtGradient()
+        mix = PushedModels(self.mixing == "push-sum", self.limit)
+        return Parts(self.as_part(self.learns), protect, Whole(), mix)
+
+    def plan(self, setup: Setup) -> Plan:
+        """Everyone in the middle of the region; their turns, and meters of regret."""
+        plan, size = super().plan(setup), setup.task.size
+        budget = self.constraint
+        public = budget if budget and budget.form != SECRET else None
+        limited = public.constraint(size, window_budget(public.budgets, public.window)) if public else None
+        known = plan.settings.learn.known
+        meter = Meter(setup, self.mapped(size), known, limited, budget is not None, plan.accountant)
+        return plan._replace(measure=meter)
+
+    def check(self, setup: Setup) -> dict[str, float]:
+        """Refuse what would go wrong; the noise, the first step, and the bound of the static regret (2.6)."""
+        settings = self.plan(setup).settings.learn
+        found = {"noise": typical_scale(noise_of(setup)) * settings.spread}
+        if settings.steps.step == 0:
+            width, length, pace, drift, *_ = settings.steps
+            times = np.arange(1.0, setup.rounds + 1)
+            steps = width * np.sqrt((1 + pace * times**drift) / times) / length
+            found["first_step"] = float(steps[0])
+            found |= self.bound(setup, settings, steps)
+        return found
+
+    def bound(self, setup: Setup, settings: MirrorSettings, steps: Any) -> dict[str, float]:
+        """The bound of the static regret (2.6), where there is one: of clipped losses, and where nobody is away."""
+        unbounded = settings.map.geometry == maps.ENTROPY and settings.map.floor == 0  # B, from where all may have come
+        if self.learns is not MirrorStep or unbounded:
+            return {}
+        if self.mixing != "push-sum" and not setup.graph.servers:
+            return {}
+        rare = rarity(setup.graph.across, len(steps)) if setup.graph.one_way else 1.0
+        return {"regret_bound": float(sound_static(steps, settings.steps.width**2, settings.steps.length, rare)[-1])}
 
 
-def start(settings: Any) -> Any:
-    """Where all begin, argmin over X of R: zero or the point nearest to it; on the simplex, the middle."""
-    origin = np.zeros(len(settings.low))
-    from_dual(origin, np.zeros_like(origin), settings)
-    return origin
+@dataclass(frozen=True)
+class SaddleMirrorDescent(MirrorDescent):
+    """Mirror descent within a long-term budget, by a multiplier: chapter 3, the saddle point of (3.2)."""
+
+    learns: ClassVar[type[MirrorStep]] = SaddleStep
+
+    constraint: Budget | None = key(Budget, "a long-term budget")
 
 
-# --- the step that fits -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class LagrangianDescent(MirrorDescent):
+    """Mirror descent within a long-term budget, by a virtual queue: chapter 4, with V = `caution` sqrt(t)."""
+
+    learns: ClassVar[type[MirrorStep]] = QueueStep
+
+    constraint: Budget | None = key(Budget, "a long-term budget")
 
 
-@exact
-def fitting_step(round: Any, width: Any, length: Any, pace: Any, drift: Any) -> Any:
-    """width sqrt(1 + pace t^drift) / (length sqrt(t)), with t from 1; `round` counts from 0.
+@dataclass(frozen=True)
+class OnlineGradientDescent(MirrorDescent):
+    """Decentralised online gradient descent: Euclidean steps, and plain mixing whatever the graph. To compare."""
 
-    `length` is `noisy_length`. A comparator that stays has pace 0; one whose path is as long as P t^a after t
-    rounds has drift a and pace `pace_of(P)`: the larger it is, the larger the steps have to stay.
+    mixing: str = key("plain", "how nodes mix among themselves", choices=("push-sum", "plain"))
+
+
+@dataclass(frozen=True)
+class OnlinePushSum(MirrorDescent):
+    """Online push-sum: gradient steps of 1 / sqrt(t) on the weighted sums, no region. To compare."""
+
+    region: str = key("anywhere", "where models live", choices=("ball", "box", "simplex", "anywhere"))
+    step: float | None = key(0.5, "a step of your own, step / t^decay; none: the one that fits", above=0)
+
+
+@dataclass(frozen=True)
+class DualAveraging(MirrorDescent):
+    """Nodes push sums of clipped, noised gradients: the network averages the noise before anything is projected.
+
+    For streams whose best model stays where it is; regions, maps and steps are those of mirror descent. `gradient` is,
+    for the entropy map, half the range of a gradient's components.
     """
-    t = round + 1.0
-    return width * math.sqrt((1.0 + pace * t**drift) / t) / length
+
+    learns: ClassVar[type[MirrorStep]] = DualAverage
+
+    def own_parts(self, setup: Setup) -> Parts:
+        if self.mixing != "push-sum":
+            raise BadInput("algorithm.mixing", self.mixing, '"push-sum": sums of gradients are pushed')
+        return super().own_parts(setup)
+
+    def bound(self, setup: Setup, settings: MirrorSettings, steps: Any) -> dict[str, float]:
+        """The bound of the static regret (2.6); of few clients, since the graph's disagreement has to be found."""
+        graph, entropic = setup.graph, settings.map.geometry == maps.ENTROPY
+        if setup.task.clients > FEW or graph.servers > 1:
+            return {}
+        noise, longest = noise_of(setup), self.as_part(DualAverage).longest(setup, settings.map)
+        drawn = typical_scale(noise) * math.sqrt((1 if noise.law == GAUSSIAN else 2) * setup.task.size)  # its L2 norm
+        apart: Any = np.zeros(len(steps))  # at one server nobody disagrees
+        if not graph.servers:
+            phases = graph.across if graph.one_way else tuple(map(metropolis, graph.across))
+            apart = disagreement(phases, len(steps)) @ [drawn, longest]
+        apart = np.concatenate([[0.0], apart[:-1]]) * float(settings.map.radius if entropic else 1.0)
+        width, length = settings.steps.width, settings.steps.length
+        return {"regret_bound": float(sound_averaged(steps, width**2, length, longest, apart)[-1])}
 
 
-def pace_of(path: float, settings: Any) -> float:
-    """How much a path weighs beside max B: its length times the Lipschitz constant of B, over max B.
+@dataclass(frozen=True)
+class PublishedMirrorDescent(Composition):
+    """Chapter 2 as printed, to be shown, not to be used: `algorithm` 1 (Euclidean), 2 (entropy) or 3 (truncated noise).
 
-    The length is in the norm of the map: L2 for Euclidean, L1 for entropy.
+    What is wrong with it: docs/errata.md. `check` says the true epsilon. There is no accountant: a [privacy] table is
+    refused. Mixed as the graph's weights say: (5.13), or chapter 2's step 14; by a server, the mean.
     """
-    if settings.geometry == ENTROPY:
-        return path / float(settings.radius)
-    return 2 * path / diameter(settings)
 
+    topologies: ClassVar[tuple[str, ...]] = ANYWHERE_LINKED
+    precision: ClassVar[str] = "float64"
 
-def width(settings: Any) -> float:
-    """sqrt(max B(x || y)) over the region; of entropy without a floor, B from the start, log(size)."""
-    if settings.geometry == ENTROPY:
-        size, total = len(settings.low), float(settings.radius)
-        if settings.floor == 0:
-            return math.sqrt(total * math.log(max(size, 2)))
-        spread = total * (1 - settings.floor)  # B is largest from corner to corner
-        return math.sqrt(spread * math.log1p(spread * size / (settings.floor * total)))
-    return diameter(settings) / math.sqrt(2)
+    algorithm: int = key(
+        3, f"which one: {', '.join(f'{n} {what}' for n, what in PRINTED.items())}", at_least=1, at_most=3
+    )
+    epsilon: float = key(0.1, "the printed one: noise is Laplace(1 / epsilon)", above=0)
+    step: float = key(1.0, "the first step; then step / t^decay", above=0)
+    decay: float = key(1.0, "how fast steps fall", at_least=0, at_most=1)
+    radius: float = key(1.0, "of the ball, or what the components add up to", above=0)
+    bound: float | None = key(None, "b of algorithm 3; none: log(T)^2 / epsilon", above=0, symbol="b")
+    gradient: str = key("kept", "zero: replaced, to show that algorithm 3 does not need it", choices=("kept", "zero"))
+    start: str = key("uniform", "where clients begin; printed: figure 2.2's three", choices=("uniform", "printed"))
 
+    def own_parts(self, setup: Setup) -> Parts:
+        learn = PrintedStep(self.algorithm, self.epsilon, self.step, self.decay, self.radius, self.bound, self.gradient)
+        return Parts(learn, Openly(), Whole(), PushedModels(False))
 
-def noisy_length(gradient: float, noise: float, size: int, kind: str, settings: Any) -> float:
-    """sqrt(G^2 + E||noise||_*^2) in the dual norm of the map: Euclidean L2, entropy the largest component.
+    def plan(self, setup: Setup) -> Plan:
+        """Their turns, and meters of regret."""
+        plan = super().plan(setup)
+        if self.start == "printed":
+            self.begin_apart(plan.tables)
+        return plan._replace(measure=Meter(setup, plan.settings.learn.map, plan.settings.learn.known))
 
-    `gradient` bounds the gradient in that norm (an L1 or L2 clip does); `noise` is the scale of Laplace noise
-    or the deviation of Gaussian noise, per component, 0 for none.
-    """
-    if kind not in ("laplace", "gaussian"):
-        raise BadInput("privacy.noise", kind, '"laplace" or "gaussian"')
-    if settings.geometry != ENTROPY:
-        square = (2 if kind == "laplace" else 1) * size * noise**2
-        return math.sqrt(gradient**2 + square)
-    if kind == "laplace":  # |noise| is exponential: the square of the largest of `size` has this mean
-        ranks = np.arange(1, size + 1)
-        square = noise**2 * (np.sum(1 / ranks) ** 2 + np.sum(1 / ranks**2))
-    else:  # the mean of the largest square is the integral of the chance that it exceeds u^2
-        grid = np.linspace(0, 12, 2401)
-        below = np.array([math.erf(u / math.sqrt(2)) for u in grid]) ** size
-        square = noise**2 * np.trapezoid(2 * grid * (1 - below), grid)
-    return math.sqrt((gradient**2 + float(square)) * float(settings.radius))
+    def begin_apart(self, tables: dict[str, Any]) -> None:
+        """Where the three clients of figure 2.2 begin."""
+        rows = np.array(
+            [[1 / 2, 0, 0, 1 / 4, 1 / 4], [1 / 4, 1 / 8, 1 / 8, 1 / 4, 1 / 4], [1 / 5, 1 / 10, 2 / 5, 1 / 5, 1 / 10]]
+        )
+        if "peer" not in tables or tables["peer"].model.shape != rows.shape or self.algorithm == 1:
+            right = '"uniform", or three peers with five parameters on the simplex'
+            raise BadInput("algorithm.start", self.start, right)
+        tables["peer"].model[:] = rows
+
+    def check(self, setup: Setup) -> dict[str, float]:
+        """The printed epsilon, and the true one for gradients of L2 norm one."""
+        true = math.inf if self.algorithm == 3 else 2 * math.sqrt(setup.task.size) * self.epsilon
+        return {"printed_epsilon": self.epsilon, "true_epsilon": true}

@@ -1,7 +1,9 @@
 """NFL, NPFL and NPFL-RL: peers that learn for their cluster, and how much to borrow from others.
 
-Gauthier, thesis, chapter 6. `npfl_nodes` has what a peer does. Training and validation data are kept apart, and no
-peer sees test data: tau is learned on the last part of each peer's samples, which its model never learns from.
+Gauthier, thesis, chapter 6: `parts.learn.tau` and `parts.mix.lent` have what a peer does. Training and validation
+data are kept apart, and no peer sees test data: tau is learned on the last part of each peer's samples, which its model
+never learns from. Private with `bounds`: a step is the minimiser in a ball, see `parts.learn.solve`; what tau learns
+from, and the common model of discovery, are releases that are noised and paid for with it.
 """
 
 from dataclasses import dataclass
@@ -9,12 +11,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from archipel.algorithms import npfl_nodes as nodes
-from archipel.algorithms.local import factorised
-from archipel.algorithms.npfl_discovery import discovering
-from archipel.algorithms.zcdp_nfl import priced
-from archipel.errors import BadInput, did_you_mean
-from archipel.privacy.policy import Guard
+from archipel.algorithms.zcdp_nfl import exact_stepping
+from archipel.describe import key
+from archipel.errors import BadInput
+from archipel.parts.admm import Admm, consensus_plan, node, settings_of
+from archipel.parts.learn import tau as borrowing
+from archipel.parts.learn.primal import acting
+from archipel.parts.learn.solve import guard_of, solver_of
+from archipel.parts.mix import lent, seeking
+from archipel.parts.mix.dual import Consensus, degrees_of
+from archipel.parts.mix.groups import check_look, curvature_of, diameter
+from archipel.parts.protect.told import Priced, pay_for, priced, together
+from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import SQUARED
 from archipel.problems.scoring.deviation import deviations
@@ -22,89 +30,86 @@ from archipel.problems.splits.shards import Shards
 from archipel.turns import Plan, Setup, Turn
 
 DEFAULT_RIDGE = 0.01  # lambda, which the thesis does not give
-POLICIES = {"fixed": nodes.FIXED, "dpg": nodes.GRADIENT, "sac": nodes.ACTOR}
 RATES = {"fixed": 0.0, "dpg": 0.001, "sac": 0.1}  # of section 6.3
 BATCH_RATES = {"fixed": 0.0, "dpg": 0.003, "sac": 0.04}  # the same with 3 epochs
+BOTH_WAYS = Admm.refuses["digraph"]
+AT_SERVERS = "pgfl is that: servers hold the models of clusters, and borrow"
 
 
 @dataclass(frozen=True)
-class Npfl:
+class Npfl(Admm):
     """Peers agree with the neighbours of their cluster and borrow `tau` from those of other clusters.
 
-    The last share `validation` of each peer's samples is not learned from. `regularisation` is lambda: a peer carries
-    lambda / |C_(q)| of it; where it is not given it is the problem's, or 0.01.
-
-    With clusters = "discover" in the topology peers look every `look` rounds who belongs together, for at most
-    `most` clusters; `curvature` is how much a peer's loss bends (0: as it does on inputs of variance one).
+    With clusters = "discover" in the topology peers look every `look` rounds who belongs together, for at most `most`
+    clusters. A peer carries lambda / |C_(q)| of the regulariser.
     """
 
-    topologies: ClassVar = ("peers",)
-    precision: ClassVar = "float64"
-    data_kind: ClassVar = "stored"
-    no_delays: ClassVar = True
+    topologies: ClassVar[tuple[str, ...]] = ("peers",)
+    refuses: ClassVar[dict[str, str]] = {"star": AT_SERVERS, "servers": AT_SERVERS, "digraph": BOTH_WAYS}
 
-    penalty: float = 3.0
-    tau: float = 0.05
-    regularisation: float | None = None
-    validation: float = 0.0
-    look: int = 20
-    most: int = 6
-    curvature: float = 0.0
+    penalty: float = key(3.0, "how hard neighbours of a cluster pull", above=0, symbol="rho")
+    tau: float = key(0.05, "how much is borrowed from other clusters", at_least=0, at_most=1, noun="a share")
+    regularisation: float | None = key(None, "lambda; none given: the problem's, or 0.01", above=0, symbol="lambda")
+    validation: float = key(0.0, "the last share of each peer's samples, not learned from", at_least=0, below=1)
+    look: int = key(20, "rounds between two looks who belongs together, if clusters are to be discovered", at_least=1)
+    most: int = key(6, "clusters at most that are discovered", at_least=2, at_most=200)
+    curvature: float = key(0.0, "how much a peer's loss bends; 0: as on inputs of variance one", at_least=0)
 
-    def clusters(self, setup: Setup) -> tuple[Any, int]:
-        """The cluster of each peer, and how many there are."""
-        return setup.graph.cluster, setup.graph.clusters or self.most
-
-    def discovers(self, setup: Setup) -> bool:
-        """Whether clusters are to be found."""
-        return bool(setup.graph.clusters == 0)
-
-    def learning(self) -> tuple[int, float, float, int]:
+    def learning(self) -> tuple[str, float, float, int]:
         """What learns tau, its rate, its range and its epochs: nothing does."""
-        return nodes.FIXED, 0.0, 0.0, 0
-
-    def check_fields(self, setup: Setup) -> None:
-        """Refuse numbers that make no sense."""
-        if not 0 < self.penalty < np.inf:
-            raise BadInput("algorithm.penalty", self.penalty, "a positive number")
-        if not 0 <= self.tau <= 1:
-            raise BadInput("algorithm.tau", self.tau, "a share from 0 to 1")
-        if self.regularisation is not None and not 0 < self.regularisation < np.inf:
-            raise BadInput("algorithm.regularisation", self.regularisation, "a positive number")
-        if not 0 <= self.curvature < np.inf:
-            raise BadInput("algorithm.curvature", self.curvature, "a number of 0 or more")
-        if not 0 <= self.validation < 1:
-            raise BadInput("algorithm.validation", self.validation, "a share of each peer's samples, below 1")
-        if setup.task.loss != SQUARED:
-            raise BadInput("problem.loss", setup.task.loss, '"squared": the thesis derives these steps for ridge only')
+        return "fixed", 0.0, 0.0, 0
 
     def plan(self, setup: Setup) -> Plan:
-        """Peers at zero, and their one turn."""
-        self.check_fields(setup)
-        task = setup.task
-        cluster, count = self.clusters(setup)
-        train, cut, change = held_back(setup, self.validation)
-        degree = alike(setup.graph, cluster)
-        lenders = around(setup.graph, cluster, count)
+        """Peers at zero, and their turns."""
+        self.check_problem(setup)
+        discovers, task, policy = setup.graph.clusters == 0, setup.task, setup.privacy
+        cluster, count = setup.graph.cluster, setup.graph.clusters or self.most
+        (kind, rate, reach, epochs), guard = self.learning(), guard_of(setup)
         weight = self.weights(setup, cluster)
-        noise, reach, accountant = self.priced(setup, train, degree, weight)
-        guard = guard_of(setup)
-        data = factorised(train, task, guard.features, guard.target)
-        settings = nodes.Settings(
-            self.penalty, *self.learning(), change, int(setup.privacy is not None), noise.law, noise.shape
+        train, cut, change = held_back(setup, self.validation)
+        exact = exact_stepping(setup, 2 * weight, train, True)
+        solve = solver_of(SQUARED, guard.radius)
+        step = borrowing.stepping(
+            borrowing.borrowing(solve), borrowing.tau_learner(kind, solve, guard, policy is not None)
         )
-        column, whole = np.ones((task.clients, 1)), np.zeros((task.clients, 1), np.int64)
-        fields = [np.zeros((task.clients, task.size)) for _ in range(5)]
-        fields += [self.tau * column, lenders[:, None], degree[:, None], cluster[:, None].copy(), weight[:, None], cut]
-        fields += [reach, noise.first, 0 * column, 0 * column, np.minimum(noise.limit, np.finfo(float).max), whole]
-        peers = nodes.Peer(*(fields + list(data)))
-        cube = np.zeros((count, task.size))
-        word = nodes.Word(np.zeros(task.size), np.zeros(1, np.uint8))
-        inbox = nodes.Around(cube, np.zeros(count, np.int64))
-        turn = Turn("peer", "peer", nodes.act, nodes.hear, nodes.merge, word, inbox)
+        bounds = policy.bounds if policy is not None else guard
+        learn = borrowing.Learning(
+            change, guard.radius, bounds.features, bounds.target, rate, reach, epochs,
+            int(policy is not None and policy.unit == "client"),
+        )  # fmt: skip
+        mixed, state = Consensus(self.penalty, 0.0, np.ones(1)), lent.lent_state(setup, cluster, count, self.tau)
+        learners = borrowing.learner_state(exact.state, cut)
+        said = borrowing.reach_of_round if kind != "fixed" else exact.reach
+        made = self.priced(setup, cut, state.degree, weight, discovers, epochs)
+        table = np.zeros((task.clients, task.size))
         measure = self.measuring(setup, train, cluster, count, weight, change)
-        plan = Plan({"peer": peers}, (turn,), settings, {0: task.size}, measure=measure, accountant=accountant)
-        return discovering(plan, setup, self, self.strength(setup)) if self.discovers(setup) else plan
+        if not discovers:
+            act = acting(pay_for(policy, said), step, exact.tell, lent.say, True)
+            word = lent.Word(np.zeros(task.size), np.zeros(1, np.uint8))
+            inbox = lent.Inbox(np.zeros((count, task.size)), np.zeros(count, np.int64))
+            turn = Turn("peer", "peer", act, lent.hear, lent.merge, word, inbox)
+            tables = {"peer": node(table, learners, made.state, state)}
+            settings = settings_of(learn, made.settings, mixed)
+            return Plan(tables, (turn,), settings, {0: task.size}, measure=measure, accountant=made.accountant)
+        hops = max(1, diameter(setup.graph.links(), task.clients))
+        check_look(self.look, hops)
+        pay = pay_for(policy, seeking.reach_of_both(said))
+        act = acting(pay, seeking.stepping(step, solve), seeking.telling(exact.tell), seeking.say, True)
+        sought = seeking.Seeking(
+            self.look, hops, curvature_of(self.curvature, task.loss), self.most, self.strength(setup)
+        )
+        tables = {"peer": node(table, learners, made.state, state, seeking.seekers(setup, self.most))}
+        settings = settings_of(learn, made.settings, mixed, sought)
+        sizes = {0: 2.0 * task.size, 1: float(task.clients * task.size)}
+        turns = seeking.turns(act, setup, self.most)
+        return Plan(tables, turns, settings, sizes, measure=taus_only, accountant=made.accountant)
+
+    def check_problem(self, setup: Setup) -> None:
+        """Refuse data that the steps are not for."""
+        if setup.task.loss != SQUARED:
+            raise BadInput("problem.loss", setup.task.loss, '"squared": the thesis derives these steps for ridge only')
+        if setup.privacy is not None and len(segments(setup.task)[0]) > 1:
+            raise BadInput("problem.change", segments(setup.task)[1], "0: changing data is not counted in privacy")
 
     def strength(self, setup: Setup) -> float:
         """lambda."""
@@ -117,14 +122,23 @@ class Npfl:
         """lambda / |C_(q)| of each peer."""
         return self.strength(setup) / np.bincount(cluster)[cluster]
 
-    def priced(self, setup: Setup, train: list[Shards], degree: Any, weight: Any) -> tuple[Any, Any, Any]:
-        """The noise, each peer's sensitivity (2 C / (D_k weight): (6.5) is strongly convex), and the accountant."""
-        convexity = 2 * (weight + self.penalty * degree)
-        if setup.privacy is not None and (len(train) > 1 or self.validation > 0):
-            right = "0: validation data, and data that change, are not counted in privacy here"
-            raise BadInput("algorithm.validation", self.validation, right)
-        noise, change, accountant = priced(setup.privacy, setup, convexity[:, None])
-        return noise, (change / convexity)[:, None], accountant
+    def priced(self, setup: Setup, cut: Any, degree: Any, weight: Any, discovers: bool, epochs: int) -> Priced:
+        """Noise and accounts: (6.5) is strongly convex. Of discovery the worst is a peer alone in its cluster."""
+        law = setup.privacy.law if setup.privacy is not None else 0
+        own = 1 / (2 * (weight + self.penalty * degree[:, 0]))
+        common: tuple[Any, ...] = ()
+        worst, further = None, []
+        if discovers:
+            ridge = self.strength(setup)
+            shared = ridge / setup.task.clients + seeking.COMMON_PENALTY * degrees_of(setup.graph)
+            common = (1 / (2 * shared),)
+            alone = np.full(len(own), setup.task.clients / (2 * ridge))
+            worst = together(law, (*[alone] * (1 + epochs), *common))[:, None]
+            further.append(Assumption("the common model is a release too, noised and paid for", ENFORCED))
+        if epochs:
+            further.append(Assumption("what tau learns from is noised and paid for", ENFORCED))
+        reaches = together(law, (*[own] * (1 + epochs), *common))[:, None]
+        return priced(setup.privacy, setup, reaches, cut.min(1), worst, tuple(further))
 
     def measuring(self, setup: Setup, train: list[Shards], cluster: Any, count: int, weight: Any, change: int) -> Any:
         """How far peers are from their cluster's centralised solution; and every peer's tau."""
@@ -136,71 +150,71 @@ class Npfl:
             if not optima:
                 optima.extend(centralised(part, SQUARED, weight, cluster, count) for part in train)
             best = optima[-1 if round > change else 0]
-            each = deviations(tables["peer"].model, best[cluster])
-            tau = tables["peer"].tau[:, 0]
-            return {"deviation": float(each.mean()), "tau": float(tau.mean()), "tau.node": tau.copy()}
+            each = deviations(next(iter(tables.values())).model, best[cluster])
+            return {"deviation": float(each.mean()), **taus_only(tables, round)}
 
         return measure
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned."""
-        return {"clients": tables["peer"].model, "clusters": tables["peer"].cluster[:, 0]}
+        return {"clients": tables["peer"].model, "clusters": tables["peer"].mix.cluster[:, 0]}
 
     def check(self, setup: Setup) -> dict[str, float]:
         """Refuse what would go wrong before anything runs."""
-        self.check_fields(setup)
+        self.check_problem(setup)
         return {}
 
 
 @dataclass(frozen=True)
 class Nfl(Npfl):
-    """One model for the whole network, whatever the clusters."""
+    """One model for the whole network, whatever the clusters: P-ADMM, with the regulariser of NPFL."""
 
-    tau: float = 0.0
+    topologies: ClassVar[tuple[str, ...]] = Admm.topologies
+    refuses: ClassVar[dict[str, str]] = Admm.refuses
 
-    def clusters(self, setup: Setup) -> tuple[Any, int]:
-        """Everyone is in one."""
-        return np.zeros(setup.task.clients, np.int64), 1
+    tau: float = key(0.0, "not used: there is no other cluster", at_least=0, at_most=1)
 
-    def discovers(self, setup: Setup) -> bool:
-        """There is nothing to find."""
-        return False
+    def plan(self, setup: Setup) -> Plan:
+        """Everyone at zero, and the turns of the topology."""
+        self.check_problem(setup)
+        everyone = np.zeros(setup.task.clients, np.int64)
+        weight, (train, cut, change) = self.weights(setup, everyone), held_back(setup, self.validation)
+        made = self.priced(setup, cut, degrees_of(setup.graph)[:, None], weight, False, 0)
+        plan = consensus_plan(setup, exact_stepping(setup, 2 * weight, train, True), made, self.penalty)
+        return plan._replace(measure=self.measuring(setup, train, everyone, 1, weight, change))
+
+    def models(self, tables: dict[str, Any]) -> dict[str, Any]:
+        """What is learned: everyone's, of one cluster."""
+        found = Admm.models(self, tables)
+        return found | {"clusters": np.zeros(len(found["clients"]), np.int64)}
 
 
 @dataclass(frozen=True)
 class NpflRl(Npfl):
     """Every peer learns its own tau while it trains, on validation data: by `policy` "dpg" (6.13) or "sac" (6.14).
 
-    `epochs` = 3 is the batch form. Where `rate` is not given it is the thesis'. Under privacy this is refused: tau
-    depends on validation data, so that everything a peer says afterwards would be a release of them as well.
+    `epochs` = 3 is the batch form. Under privacy what tau learns from is noised, and a round costs `epochs` releases
+    more; the gradient of "dpg" is then taken by differences over `range`.
     """
 
-    policy: str = "sac"
-    rate: float | None = None
-    range: float = 0.05
-    epochs: int = 1
-    validation: float = 0.5
+    policy: str = key("sac", "what learns tau", choices=tuple(RATES))
+    rate: float | None = key(None, "how fast tau learns; none given: the thesis'", at_least=0, symbol="delta")
+    range: float = key(0.05, "the width of an actor's actions", above=0, at_most=1, symbol="nu")
+    epochs: int = key(1, "actions a round", at_least=1)
+    validation: float = key(0.5, "the last share of each peer's samples, not learned from", at_least=0, below=1)
 
-    def learning(self) -> tuple[int, float, float, int]:
+    def learning(self) -> tuple[str, float, float, int]:
         """The policy, its rate, its range and its epochs."""
         rates = RATES if self.epochs == 1 else BATCH_RATES
         rate = self.rate if self.rate is not None else rates[self.policy]
-        return POLICIES[self.policy], rate, self.range, self.epochs
+        return self.policy, rate, self.range, self.epochs
 
-    def check_fields(self, setup: Setup) -> None:
+    def check_problem(self, setup: Setup) -> None:
         """As for NPFL, and what learns tau."""
-        if self.policy not in POLICIES:
-            raise BadInput("algorithm.policy", self.policy, did_you_mean(self.policy, POLICIES))
-        if self.rate is not None and not 0 <= self.rate < np.inf:
-            raise BadInput("algorithm.rate", self.rate, "a learning rate of 0 or more")
-        if not 0 < self.range <= 1:
-            raise BadInput("algorithm.range", self.range, "the width of an actor's actions, above 0, at most 1")
-        if self.epochs < 1:
-            raise BadInput("algorithm.epochs", self.epochs, "at least one action a round")
-        super().check_fields(setup)
-        if setup.privacy is not None:
-            right = "no privacy table: tau looks at validation data, which would have to be paid for in every release"
-            raise BadInput("privacy", "(a table)", right)
+        super().check_problem(setup)
+        if setup.privacy is not None and setup.privacy.protects and not setup.privacy.bounds.residual < np.inf:
+            right = "bounds on features, target and model: how far a sample moves what tau learns from rests on them"
+            raise BadInput("privacy.bounds", "(missing)", right)
         _, cut, _ = held_back(setup, self.validation)
         sizes = np.stack([part.sizes for part in segments(setup.task)[0]], 1)
         if np.any(cut >= sizes):
@@ -223,28 +237,8 @@ def held_back(setup: Setup, share: float) -> tuple[list[Shards], Any, int]:
     return train, np.stack(cuts, 1), change
 
 
-def alike(graph: Any, cluster: Any) -> Any:
-    """How many neighbours of its own cluster each peer has."""
-    links = graph.links()
-    same = cluster[links.receivers] == cluster[links.senders]
-    return np.bincount(links.receivers[same], minlength=len(cluster))
-
-
-def around(graph: Any, cluster: Any, count: int) -> Any:
-    """How many other clusters are around each peer."""
-    links = graph.links()
-    near = np.zeros((len(cluster), count), bool)
-    near[links.receivers, cluster[links.senders]] = True
-    near[np.arange(len(cluster)), cluster] = False
-    return near.sum(1)
-
-
-def guard_of(setup: Setup) -> Guard:
-    """What is enforced on the data. A minimiser's gradients cannot be clipped, and its model is not kept in a ball."""
-    if setup.privacy is None:
-        return Guard()
-    guard = setup.privacy.guard()
-    if guard.clip < np.inf or guard.radius < np.inf:
-        right = "enforce = false: the steps of NPFL are minimisers, whose gradients cannot be clipped"
-        raise BadInput("privacy.enforce", True, right)
-    return guard
+def taus_only(tables: dict[str, Any], round: int) -> dict[str, Any]:
+    """Every peer's tau."""
+    mix = next(iter(tables.values())).mix
+    tau = mix.tau[:, 0] if isinstance(mix, lent.Lent) else np.zeros(len(mix.degree))
+    return {"tau": float(tau.mean()), "tau.node": tau.copy()}

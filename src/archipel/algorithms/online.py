@@ -12,8 +12,10 @@ from archipel.errors import BadInput
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition, at_sample
 from archipel.parts.learn.online import OnlineStep
+from archipel.parts.learn.replay import Replay
 from archipel.parts.mix.by_age import ByAge
 from archipel.parts.mix.mean import Mean
+from archipel.parts.protect.word import AtWord
 from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
 from archipel.turns import Setup
@@ -94,6 +96,18 @@ class PaoFed(Online):
         share = Portions(self.portion, coordinated, ahead, self.order, self.download, self.ignore)
         mix = ByAge(self.decay if decayed else 1.0, self.most_recent, self.limit)
         return Parts(OnlineStep(self.step, self.autonomous), at_sample(setup), share, mix, self.asked)
+
+
+@dataclass(frozen=True)
+class PaoFedReplay(PaoFed):
+    """PAO-Fed whose clients step on their last `memory` samples: as good as sharing everything, see docs/traffic.md."""
+
+    portion: int = key(8, "parameters in a message", at_least=1, symbol="m")
+    memory: int = key(16, "how many of the last samples are stepped on", at_least=1)
+
+    def own_parts(self, setup: Setup) -> Parts:
+        parts = super().own_parts(setup)._replace(learn=Replay(self.step, self.memory, self.autonomous))
+        return parts if setup.privacy is None else parts._replace(protect=AtWord())
 
 
 @dataclass(frozen=True)

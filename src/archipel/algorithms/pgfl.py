@@ -1,8 +1,8 @@
 """PGFL: personalised learning on a graph of servers, with clusters of clients across them.
 
 Gauthier et al., IEEE Transactions on Signal and Information Processing over Networks, 2023. Equation numbers are
-the article's. `pgfl_nodes` has what clients and servers do; GFL (one model for everyone) and ClusterFL (every
-server on its own) are two settings of it.
+the article's. `parts.learn.clustered` has what clients do, `parts.mix.cluster_admm` what servers do; GFL (one model for
+everyone) and ClusterFL (every server on its own) are two settings of it.
 """
 
 from dataclasses import dataclass
@@ -10,29 +10,33 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.algorithms import pgfl_nodes as nodes
-from archipel.algorithms.borrowing import taus_of
-from archipel.algorithms.local import Factors, factors
-from archipel.algorithms.pgfl_discovery import discovering
-from archipel.algorithms.zcdp_nfl import priced
+from archipel.describe import key
 from archipel.draws import key_of
 from archipel.errors import BadInput
-from archipel.privacy.policy import Guard
+from archipel.parts import Node, empty
+from archipel.parts.admm import Admm, node, settings_of
+from archipel.parts.learn import clustered as clients
+from archipel.parts.learn.solve import factors, guard_of, solver_of, solving_state
+from archipel.parts.mix import cluster_admm as servers
+from archipel.parts.mix import seeking_servers as seeking
+from archipel.parts.mix.borrow import taus_of
+from archipel.parts.mix.groups import check_look, curvature_of, diameter
+from archipel.parts.protect.told import pay_for, priced, tell, tell_openly
 from archipel.problems.clustered import segments
-from archipel.problems.losses.supervised import LOGISTIC
+from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.turns import Plan, Setup, Tell, Turn
 
 DEFAULT_RIDGE = 0.01  # lambda, which the article does not give
-FORMS = ("exact", "published")
 MUCH = 50_000_000  # parameter updates of a run, beyond which its twin is not played beside it
 BEFORE = 1 << 40  # the "round" whose draws choose whom a server asks first
+AMONG_PEERS = "npfl is that: peers agree within their cluster, and borrow"
 
 
 class View(NamedTuple):
     """A federation as the algorithm sees it: GFL knows one cluster, ClusterFL no neighbours."""
 
     server: Any  # of each client
-    slot: Any  # its place there
+    place: Any  # its place there
     cluster: Any
     clusters: int
     servers: int
@@ -41,169 +45,117 @@ class View(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pgfl:
+class Pgfl(Admm):
     """Clients learn the model of their cluster, servers agree on it, and clusters borrow from each other.
 
     `form` = "published" is (8) to (10), which stops short of the optimum and diverges where the penalty is small;
-    "exact" reaches it. `tau` is what a cluster borrows from the others in each round (a number, times `decay`^n, or
-    one number a round), `some` how many clients a server asks each round (0: all). `regularisation` is lambda in
-    f_k, (16): lambda ||w||^2 / |C_s|; where it is not given it is the problem's, or 0.01.
+    "exact" reaches it. `regularisation` is lambda in f_k, (16): lambda ||w||^2 / |C_s|.
     """
 
-    topologies: ClassVar = ("servers", "star")
-    precision: ClassVar = "float64"
-    data_kind: ClassVar = "stored"
+    topologies: ClassVar[tuple[str, ...]] = ("servers", "star")
+    refuses: ClassVar[dict[str, str]] = {"peers": AMONG_PEERS, "digraph": Admm.refuses["digraph"]}
+    no_delays: ClassVar[bool] = False  # the server keeps everyone's last word
 
-    form: str = "exact"
-    penalty: float = 4.0
-    edge_penalty: float = 0.0  # on the servers' edges, exact form; 0: one that suits the graph
-    regularisation: float | None = None
-    tau: float | tuple[float, ...] = 0.0
-    decay: float = 1.0
-    some: int = 0
-    start: str = "zero"
-    force: bool = False
-    look: int = 20
-    most: int = 6
-    curvature: float = 0.0
+    form: str = key("exact", "as published, or so that it reaches the optimum", choices=("exact", "published"))
+    penalty: float = key(4.0, "how hard a server pulls its clients", above=0, symbol="rho")
+    edge_penalty: float = key(0.0, "the same between servers, exact form; 0: one that suits the graph", at_least=0)
+    regularisation: float | None = key(None, "none given: the problem's, or 0.01", at_least=0, symbol="lambda")
+    tau: float | tuple[float, ...] = key(
+        0.0, "what a cluster borrows from the others, or one number a round", at_least=0, at_most=1, noun="a share"
+    )
+    decay: float = key(1.0, "tau is multiplied by this in each round", above=0, at_most=1, noun="a factor")
+    some: int = key(0, "how many clients a server asks each round; 0: all", at_least=0)
+    start: str = key("zero", "where everyone starts", choices=("zero", "optimum"))
+    force: bool = key(False, "run the published form where it diverges")
+    look: int = key(20, "rounds between two looks who belongs together, if clusters are to be discovered", at_least=1)
+    most: int = key(6, "clusters at most that are discovered", at_least=2, at_most=200)
+    curvature: float = key(0.0, "how much a loss bends; 0: as on inputs of variance one", at_least=0)
 
     def view(self, setup: Setup) -> View:
         """Servers and clusters as the graph has them."""
         graph = setup.graph
-        slot, members = slots(graph)
+        place, members = places(graph)
         clusters = graph.clusters or self.most
-        return View(graph.server, slot, graph.cluster, clusters, graph.servers, members, graph.links().degree)
-
-    def check_fields(self, rounds: int) -> Any:
-        """Refuse numbers that make no sense; the taus of all rounds."""
-        if self.form not in FORMS:
-            raise BadInput("algorithm.form", self.form, "one of " + ", ".join(FORMS))
-        if not 0 < self.penalty < np.inf:
-            raise BadInput("algorithm.penalty", self.penalty, "a positive number")
-        for name in ("edge_penalty", "regularisation", "curvature"):
-            if not 0 <= (getattr(self, name) or 0.0) < np.inf:
-                raise BadInput(f"algorithm.{name}", getattr(self, name), "a number of 0 or more")
-        if self.some < 0:
-            raise BadInput("algorithm.some", self.some, "how many clients a server asks each round, 0 for all")
-        if self.start not in ("zero", "optimum"):
-            raise BadInput("algorithm.start", self.start, '"zero" or "optimum"')
-        return taus_of(self.tau, self.decay, rounds)
+        return View(graph.server, place, graph.cluster, clusters, graph.servers, members, graph.links().degree)
 
     def plan(self, setup: Setup) -> Plan:
-        """Clients and servers, and their three turns."""
-        taus = self.check_fields(setup.rounds)
-        view, task = self.view(setup), setup.task
-        guard = guard_of(setup)
+        """Clients and servers, and their turns."""
+        view, task, policy, guard = self.view(setup), setup.task, setup.privacy, guard_of(setup)
+        if policy is not None and len(segments(task)[0]) > 1:
+            raise BadInput("problem.change", segments(task)[1], "0: changing data is not counted in privacy")
         data, change = factors(task, guard.features, guard.target)
-        noise, reach, accountant = self.priced(setup)
-        settings = nodes.Settings(
-            task.loss,
-            self.penalty,
-            self.edge_penalty or self.penalty * stiffness(view),
-            taus,
-            self.some if self.some < view.members else 0,
-            view.slot,
-            change,
-            guard.radius,
-            int(setup.privacy is not None),
-            noise.law,
-            noise.shape,
-        )
-        clients = self.clients(setup, view, data, reach, noise)
-        servers = self.servers(setup, view)
+        made = priced(policy, setup, np.full((1, 1), 1 / self.penalty), np.diff(task.source.starts)[: task.clients])
+        some, discovers = self.some if self.some < view.members else 0, self.discovers(setup)
+        edge = self.edge_penalty or self.penalty * stiffness(view)
+        mixed = servers.Clusters(self.penalty, edge, taus_of(self.tau, self.decay, setup.rounds), some, view.place)
+        learned = clients.Primal(self.penalty, change, guard.radius)
+        client = self.clients(view, solving_state(data, 2 * self.weights(setup, view)), made.state)
+        server = self.servers(setup, view)
         if self.start == "optimum":
-            self.start_at(setup, view, clients, servers)
-        for s in range(view.servers):
-            nodes.choose(servers.asked[s], servers.members[s, 0], settings.some, key_of(setup.seed, s, BEFORE))
-        clients.asked[:, 0] = servers.asked[view.server, view.slot]
-        plan = Plan(
-            {"client": clients, "server": servers},
-            self.turns(view, task.size),
-            settings,
-            {0: task.size, 1: view.clusters * task.size, 2: task.size},
-            measure=self.measuring(setup, view),
-            accountant=accountant,
+            self.start_at(setup, view, client, server)
+        for s in range(view.servers if some else 0):
+            servers.choose(server.mix.asked[s], server.mix.members[s, 0], some, key_of(setup.seed, s, BEFORE))
+        client.mix.asked[:, 0] = server.mix.asked[view.server, view.place]
+        pay, told = pay_for(policy, clients.reach), tell_openly if policy is None else tell
+        settle = clients.follow if self.form == "exact" else clients.wait
+        act = clients.acting(
+            pay, clients.pulled(task.loss == SQUARED), solver_of(task.loss, guard.radius), told, settle
         )
-        return discovering(plan, setup, view.slot, self) if self.discovers(setup) else plan
+        turns, sizes = self.turns(view, task.size, act, some), [task.size, view.clusters * task.size, task.size]
+        settings, measure = settings_of(learned, made.settings, mixed), self.measuring(setup, view)
+        if discovers:
+            hops = max(1, diameter(setup.graph.links(), view.servers))
+            check_look(self.look, hops)
+            gain = self.penalty / curvature_of(self.curvature, task.loss)
+            settings = settings._replace(across=seeking.Seeking(self.look, hops, gain, self.most))
+            server.mix.known[:, 1:], server.mix.used[:, 1:] = 0, 0
+            server = server._replace(across=seeking.seekers(setup, view.place, view.members, self.most))
+            turns, measure = (turns[0], seeking.turn_of(setup), *turns[1:]), None
+            sizes.insert(1, task.clients * task.size)
+        tables = {"client": client, "server": server}
+        return Plan(tables, turns, settings, dict(enumerate(sizes)), measure=measure, accountant=made.accountant)
 
     def discovers(self, setup: Setup) -> bool:
         """Whether clusters are to be found."""
         if setup.graph.clusters == 0 and (self.form != "exact" or self.start != "zero"):
             raise BadInput("algorithm.form", self.form, '"exact", from zero, where clusters are to be discovered')
-        return setup.graph.clusters == 0
+        return bool(setup.graph.clusters == 0)
 
-    def priced(self, setup: Setup) -> tuple[Any, Any, Any]:
-        """The noise, each client's sensitivity (43), and the accountant."""
-        if setup.privacy is not None and len(segments(setup.task)[0]) > 1:
-            raise BadInput("problem.change", segments(setup.task)[1], "0: changing data is not counted in privacy")
-        noise, change, accountant = priced(setup.privacy, setup, np.full((1, 1), self.penalty))
-        return noise, (change / self.penalty)[:, None], accountant and accountant._replace(role="client")
-
-    def turns(self, view: View, size: int) -> tuple[Any, ...]:
+    def turns(self, view: View, size: int, act: Any, some: int) -> tuple[Any, ...]:
         """Up, across, down."""
-        exact = self.form == "exact"
-        cube = np.zeros((view.clusters, size))
-        flags = np.zeros(view.clusters, np.uint8)
-        heard = nodes.Heard(np.zeros((view.members, size)), np.zeros(view.members, np.int64))
-        around = nodes.Neighbours(cube, np.zeros(view.clusters, np.int64))
-        answer = nodes.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
+        exact, asking = self.form == "exact", servers.choose if some else servers.ask_all
+        cube, count = np.zeros((view.clusters, size)), np.zeros(view.clusters, np.int64)
+        heard = servers.Heard(np.zeros((view.members, size)), np.zeros(view.members, np.int64))
+        gather, mix = (servers.solve, servers.agree) if exact else (servers.aggregate, servers.average)
+        around, said = servers.Neighbours(cube, count), servers.Aggregates(cube, np.zeros(view.clusters, np.uint8))
+        answer = servers.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
+        merge, take = servers.merging(mix, asking), clients.take_exact if exact else clients.take_published
         return (
-            Turn(
-                "client",
-                "server",
-                nodes.act_exact if exact else nodes.act_published,
-                nodes.hear_client,
-                nodes.solve if exact else nodes.aggregate,
-                nodes.Word(np.zeros(size)),
-                heard,
-            ),
-            Turn(
-                "server",
-                "server",
-                nodes.say_aggregates,
-                nodes.hear_server,
-                nodes.agree if exact else nodes.average,
-                nodes.Aggregates(cube, flags),
-                around,
-            ),
-            Tell("server", "client", nodes.tell, nodes.take_exact if exact else nodes.take_published, answer),
+            Turn("client", "server", act, servers.hear_client, gather, servers.Word(np.zeros(size)), heard),
+            Turn("server", "server", servers.say_aggregates, servers.hear_server, merge, said, around),
+            Tell("server", "client", servers.tell, take, answer),
         )
 
-    def clients(self, setup: Setup, view: View, data: Factors, reach: Any, noise: Any) -> nodes.Client:
-        """All clients at zero, with their data factorised and their noise set."""
-        count, size = setup.task.clients, setup.task.size
-        vectors = [np.zeros((count, size)) for _ in range(4)]
-        flags = [np.zeros((count, 1), np.int64) for _ in range(2)]
-        numbers = [
-            view.cluster.reshape(-1, 1).copy(),
-            2 * self.weights(setup, view)[:, None],
-            reach,
-            noise.first,
-            np.zeros((count, 1)),
-            np.minimum(noise.limit, np.finfo(float).max),
-            np.zeros((count, 1), np.int64),
-        ]
-        return nodes.Client(*(vectors + flags + numbers + list(data)))
+    def clients(self, view: View, learn: Any, protect: Any) -> Node:
+        """All clients at zero."""
+        zeros = [np.zeros_like(protect.told) for _ in range(3)]
+        asked = np.zeros((len(view.cluster), 1), np.int64)
+        mix = clients.Personal(zeros[0], zeros[1], asked, asked.copy(), view.cluster.reshape(-1, 1).copy())
+        return node(zeros[2], learn, protect, mix)
 
-    def servers(self, setup: Setup, view: View) -> nodes.Server:
+    def servers(self, setup: Setup, view: View) -> Node:
         """All servers, who know who is in which cluster."""
         count, size = view.servers, setup.task.size
         label = np.zeros((count, view.members), np.int64)
-        label[view.server, view.slot] = view.cluster
+        label[view.server, view.place] = view.cluster
         known = np.full((count, view.clusters), int(self.form == "exact"), np.int64)
         cubes = [np.zeros((count, view.clusters, size)) for _ in range(5)]
-        return nodes.Server(
-            np.zeros((count, view.members, size)),
-            label,
-            np.zeros((count, view.members), np.int64),
-            np.ones((count, view.members), np.int64),
-            np.bincount(view.server, minlength=count).reshape(-1, 1),
-            cubes[0],
-            known,
-            known.copy(),
-            view.degree.reshape(-1, 1).astype(np.int64),
-            *cubes[1:],
-        )
+        mix = servers.Server(
+            np.zeros((count, view.members, size)), label, np.zeros_like(label), np.ones_like(label),
+            np.bincount(view.server, minlength=count).reshape(-1, 1), cubes[0], known, known.copy(),
+            view.degree.reshape(-1, 1).astype(np.int64), *cubes[1:4],
+        )  # fmt: skip
+        return node(cubes[4], empty(count), empty(count), mix)
 
     def weights(self, setup: Setup, view: View) -> Any:
         """lambda / |C_s| of each client, (16)."""
@@ -220,20 +172,20 @@ class Pgfl:
         parts, _ = segments(setup.task)
         return [centralised(p, setup.task.loss, self.weights(setup, view), view.cluster, view.clusters) for p in parts]
 
-    def start_at(self, setup: Setup, view: View, clients: nodes.Client, servers: nodes.Server) -> None:
+    def start_at(self, setup: Setup, view: View, client: Node, server: Node) -> None:
         """Everyone at the optimum, with the duals that keep it there in the exact form."""
         best = self.optima(setup, view)[0]
         mine = best[view.cluster]
-        for table in (clients.model, clients.told, clients.base):
+        for table in (client.model, client.protect.told, client.mix.base):
             table[:] = mine
-        clients.dual[:] = slopes(setup, mine) + 2 * self.weights(setup, view)[:, None] * mine
-        words = mine - clients.dual / self.penalty
-        servers.words[view.server, view.slot], servers.heard[view.server, view.slot] = words, 1
-        for table in (servers.own, servers.hat, servers.model):
+        client.mix.dual[:] = slopes(setup, mine) + 2 * self.weights(setup, view)[:, None] * mine
+        words = mine - client.mix.dual / self.penalty
+        server.mix.words[view.server, view.place], server.mix.heard[view.server, view.place] = words, 1
+        for table in (server.mix.own, server.mix.hat, server.model):
             table[:] = best
-        servers.known[:], servers.used[:] = 1, 1
-        np.subtract.at(servers.psi, (view.server, view.cluster), clients.dual)
-        servers.anchor[:] = view.degree[:, None, None] * best
+        server.mix.known[:], server.mix.used[:] = 1, 1
+        np.subtract.at(server.mix.psi, (view.server, view.cluster), client.mix.dual)
+        server.mix.anchor[:] = view.degree[:, None, None] * best
 
     def measuring(self, setup: Setup, view: View) -> Any:
         """How far everyone is from its cluster's centralised solution, squared and relative; and tau."""
@@ -258,16 +210,12 @@ class Pgfl:
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
         """What is learned: every server's model of every cluster, everyone's own, and what everyone was told."""
         client = tables["client"]
-        return {
-            "servers": tables["server"].model,
-            "clients": client.model,
-            "told": client.base,
-            "clusters": client.cluster[:, 0],
-        }
+        found = {"servers": tables["server"].model, "clients": client.model}
+        return found | {"told": client.mix.base, "clusters": client.mix.cluster[:, 0]}
 
     def check(self, setup: Setup) -> dict[str, float]:
         """The published form may diverge: measured, and refused unless forced."""
-        taus = self.check_fields(setup.rounds)
+        taus = taus_of(self.tau, self.decay, setup.rounds)
         if self.start == "optimum" and setup.privacy is not None:
             raise BadInput(
                 "algorithm.start", self.start, '"zero": at the optimum the duals are the data\'s own gradients'
@@ -310,12 +258,12 @@ class Pgfl:
 class Gfl(Pgfl):
     """One model for everyone, on the same graph of servers (Rizk and Sayed, SPAWC 2021, with PGFL's local steps)."""
 
+    refuses: ClassVar[dict[str, str]] = Pgfl.refuses | {"peers": "nfl is that: one model, and no server"}
+
     def view(self, setup: Setup) -> View:
         """One cluster, whatever the graph says."""
-        graph = setup.graph
-        slot, members = slots(graph)
-        everyone = np.zeros(graph.clients, np.int64)
-        return View(graph.server, slot, everyone, 1, graph.servers, members, graph.links().degree)
+        everyone = np.zeros(setup.graph.clients, np.int64)
+        return super().view(setup)._replace(cluster=everyone, clusters=1)
 
     def discovers(self, setup: Setup) -> bool:
         """There is nothing to find."""
@@ -327,6 +275,7 @@ class ClusterFl(Pgfl):
     """Every server on its own, with the clusters of its clients (Ouyang et al., MobiSys 2021, with PGFL's steps)."""
 
     allow_disconnected: ClassVar = True  # takes a graph of servers in pieces
+    refuses: ClassVar[dict[str, str]] = Pgfl.refuses | {"peers": "without servers everyone would be on its own"}
 
     def discovers(self, setup: Setup) -> bool:
         """Servers that do not talk cannot find clusters together."""
@@ -338,10 +287,10 @@ class ClusterFl(Pgfl):
         """No neighbours, whatever the graph says."""
         return super().view(setup)._replace(degree=np.zeros(setup.graph.servers, np.int64))
 
-    def turns(self, view: View, size: int) -> tuple[Any, ...]:
+    def turns(self, view: View, size: int, act: Any, some: int) -> tuple[Any, ...]:
         """The turn across takes place, but nobody says anything."""
-        up, across, down = super().turns(view, size)
-        return up, across._replace(act=nodes.say_nothing), down
+        up, across, down = super().turns(view, size, act, some)
+        return up, across._replace(act=servers.say_nothing), down
 
     def neighbours(self, setup: Setup) -> Any:
         """None."""
@@ -352,30 +301,17 @@ class ClusterFl(Pgfl):
 
 def stiffness(view: View) -> float:
     """An edge's penalty in those of clients, so that a server's edges together weigh twice its clients of a cluster."""
-    clients = len(view.cluster) / (view.servers * view.clusters)
-    return 2 * clients / max(float(view.degree.mean()), 1.0)
+    clients_each = len(view.cluster) / (view.servers * view.clusters)
+    return 2 * clients_each / max(float(view.degree.mean()), 1.0)
 
 
-def slots(graph: Any) -> tuple[Any, int]:
+def places(graph: Any) -> tuple[Any, int]:
     """The place of each client among those of its server, and the largest number of clients of a server."""
-    slot, count = np.zeros(graph.clients, np.int64), np.zeros(graph.servers, np.int64)
+    place, count = np.zeros(graph.clients, np.int64), np.zeros(graph.servers, np.int64)
     for k, s in enumerate(graph.server):
-        slot[k] = count[s]
+        place[k] = count[s]
         count[s] += 1
-    return slot, int(count.max())
-
-
-def guard_of(setup: Setup) -> Guard:
-    """What is enforced on data and models. A minimiser's gradients cannot be clipped: bounds must imply their size."""
-    if setup.privacy is None:
-        return Guard()
-    guard = setup.privacy.guard()
-    if guard.clip < np.inf:
-        right = (
-            "none, but privacy.bounds on features, target and model (or enforce = false): PGFL's steps are minimisers"
-        )
-        raise BadInput("privacy.clip", guard.clip, right)
-    return guard
+    return place, int(count.max())
 
 
 def slopes(setup: Setup, models: Any) -> Any:

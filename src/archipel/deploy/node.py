@@ -50,7 +50,7 @@ class Node:
         self.left: float | None = None  # when it had played its last round
         self.quiet = 0.0  # since when nothing is left unanswered
         self.over = False
-        self.reported = -FOREVER
+        self.reported, self.report_every = -FOREVER, STATUS
         self.checkpoints = 0
         self.resume()
 
@@ -63,6 +63,8 @@ class Node:
                 raise BadInput("deploy.state", str(self.world.disk.path) if self.world.disk else "", right)
             restore(self.player, record)
             self.office.flush()
+        elif self.store:  # before anything is charged: else nobody could tell whether what was paid for has left
+            self.save()
         self.measure()
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -159,10 +161,12 @@ class Node:
         A state that is not the last one would release again, with other noise, what it was charged for once.
         """
         neighbours = self.office.neighbours.values()
-        if self.account.private or len(neighbours) == 1:  # one of many may lie
-            ahead = [other.name for other in neighbours if other.ahead]
-            if ahead:
-                raise Halted(f"{self.view.member.name}: {self.why(ahead, '')}")
+        ahead = [other for other in neighbours if other.ahead]
+        if ahead and (self.account.private or len(neighbours) == 1):
+            raise Halted(f"{self.view.member.name}: {self.why([other.name for other in ahead], '')}")
+        for other in ahead:  # one of many may lie, and what is not private may be said again
+            LOG.warning("%s has got more than this state knows of: counting anew with it", other.name)
+            self.office.count_anew(other)
         if not self.anxious or self.world.now() < self.begun + self.deploy.patience:
             return
         silent = [name for name, other in self.office.neighbours.items() if not other.heard]
@@ -206,7 +210,7 @@ class Node:
     def report(self, now: bool = False) -> None:
         """How it is doing, every now and then."""
         moment = self.world.now()
-        if self.world.disk is None or (moment < self.reported + STATUS and not now):
+        if self.world.disk is None or (moment < self.reported + self.report_every and not now):
             return
         self.reported = moment
         write_status(self.world.disk, self.status() | {"done": self.player.finished})

@@ -128,7 +128,18 @@ class Player:
     def notice(self) -> None:
         """Sort what came in, and answer who asks."""
         self.pace.heard(self.mailbox.sort_all())
+        if self.office.anew:
+            self.ask_again()
         self.serve()
+
+    def ask_again(self) -> None:
+        """Who waits for an answer of a neighbour whose store is another one now asks that one too."""
+        step = self.steps[self.at]
+        if step.run == self.take and self.present and not self.pace.replay:
+            teller = self.view.hears(step.turn, self.round)[0].name
+            if teller in self.office.anew:
+                self.office.post(teller, wire.ASK, step.turn, self.round)
+        self.office.anew.clear()
 
     def wakes(self) -> float:
         """When something may happen although nothing comes in, by the world's clock."""
@@ -229,7 +240,13 @@ class Player:
         return self.view.vocabulary.word(i, body)
 
     def offer(self, i: int) -> None:
-        """From now on the questions of this round are answered."""
+        """From now on the questions of this round are answered.
+
+        Where all who ask are in later rounds, this node has lost its state: it goes on with them.
+        """
+        asked = [n for _, n in self.mailbox.asks.values()]
+        if asked and self.pace.reports and not self.pace.replay:
+            self.jump(min(asked))
         self.offered = self.round, i
         self.serve()
 

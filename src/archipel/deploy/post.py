@@ -14,12 +14,12 @@ import logging
 import struct
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from archipel.deploy import wire
+from archipel.deploy import exchange, wire
+from archipel.deploy.exchange import RETURNS, Letter, Neighbour
 from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary, near, tag
 from archipel.deploy.world import World
 
@@ -28,63 +28,11 @@ ROOM = 4 << 20  # bytes on their way to one neighbour
 WINDOW = 1024  # and frames
 SOONEST, LONGEST = 0.3, 6.0  # seconds until something unanswered is sent again, as answers usually take
 LATEST = 30.0  # the same, after it was sent again and again in vain
-FIRST = 0.5  # the same, before any answer has come
-HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to LATEST / 6
 TICK = 0.05  # seconds between two looks at what is due
 FOREVER = float("inf")
 BURST = 16  # letters sent again at once
-RETURNS, MINUTE = 3, 60.0  # a neighbour whose earlier store is back so often in so many seconds runs twice
+MINUTE = 60.0  # seconds in which a neighbour whose earlier store is back several times runs twice
 LETTER = struct.Struct("<HQBBII")  # neighbour, sequence, kind, turn and flag, round, length of the body
-
-
-class Letter(NamedTuple):
-    """Something posted."""
-
-    kind: int
-    turn: int
-    also_asks: bool
-    round: int
-    body: bytes
-
-
-@dataclass
-class Neighbour:
-    """What two nodes know of their exchange."""
-
-    name: str
-    mine: int  # this node's store, as the neighbour is to know it
-    theirs: int = 0  # the neighbour's store; 0: not known yet
-    tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
-    heard: bool = False  # in this life
-    differs: bool = False  # it runs another description
-    ahead: bool = False  # it has got more than this state has sent
-    earlier: deque[int] = field(default_factory=lambda: deque(maxlen=8))  # stores that it had before
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURNS))  # when one of them was back
-    twice: bool = False  # two processes seem to be this neighbour
-    letters: deque[Letter] = field(default_factory=deque)  # posted and not yet acknowledged
-    acked: int = 0  # the sequence number of letters[0]
-    sent: int = 0  # what was sent at least once, up to here
-    safe_out: int = 0  # what a checkpoint holds, up to here
-    next_in: int = 0
-    held: dict[int, Frame] = field(default_factory=dict)  # came too early
-    waiting: deque[Frame] = field(default_factory=deque)  # in order, not yet taken
-    safe_in: int = 0  # what was taken and is in a checkpoint: the acknowledgement
-    told: int = 0  # the acknowledgement last sent
-    owes: bool = False  # the neighbour repeats itself: it missed an acknowledgement
-    usual: float = field(default_factory=lambda: FIRST)  # seconds until a letter is sent again, learned from answers
-    wait: float = field(default_factory=lambda: FIRST)  # the same, doubled each time in vain
-    resend: float = 0.0  # when
-    stamp: tuple[int, float] = (0, 0.0)  # a letter on its way and when it was sent, to learn how long answers take
-    hello: float = 0.0  # when to greet next
-    pause: float = HELLO_EVERY
-
-    @property
-    def next_out(self) -> int:
-        return self.acked + len(self.letters)
-
-    @property
-    def taken(self) -> int:
-        return self.next_in - len(self.waiting)
 
 
 class PostOffice:
@@ -101,6 +49,7 @@ class PostOffice:
         self.posted = False  # something waits for a checkpoint to leave
         self.took, self.took_at = False, 0.0  # something was taken that no checkpoint holds, and since when
         self.fresh: set[str] = set()  # who was heard since somebody last looked
+        self.anew: set[str] = set()  # with whom counting began since somebody last looked
         self.owing = False  # a neighbour waits for an acknowledgement it missed
         self.alarm = 0.0  # when something is due
 
@@ -116,6 +65,7 @@ class PostOffice:
             if last.kind == wire.QUIET and last.turn == turn and not last.also_asks:
                 other.letters[-1] = letter  # silence up to a round says it all
                 return
+        other.drop_superseded(letter)
         other.letters.append(letter)
 
     def ask(self, to: str, turn: int, round: int) -> None:
@@ -160,6 +110,7 @@ class PostOffice:
             "names": list(self.neighbours),
             "marks": np.array(marks, np.uint64).reshape(-1, 4),
             "letters": b"".join(parts),
+            "earlier": [list(n.earlier) for n in self.neighbours.values()],
             "traffic": dict(self.traffic),
             "faults": dict(self.faults),
         }
@@ -170,9 +121,10 @@ class PostOffice:
         self.traffic.update(state["traffic"])
         self.faults.update(state["faults"])
         known = [self.neighbours.get(name) for name in state["names"]]
-        for other, (mine, theirs, taken, acked) in zip(known, state["marks"].tolist()):
+        for other, (mine, theirs, taken, acked), earlier in zip(known, state["marks"].tolist(), state["earlier"]):
             if other is not None:
                 self.meet(other, mine, theirs)
+                other.earlier.extend(earlier)
                 other.next_in = other.safe_in = other.told = taken
                 other.acked = other.sent = other.safe_out = acked
         data, at = state["letters"], 0
@@ -183,7 +135,7 @@ class PostOffice:
             if other is not None:
                 turn, also = flagged & ~wire.ALSO_ASKS, bool(flagged & wire.ALSO_ASKS)
                 other.letters.append(Letter(kind, turn, also, round, data[at - length : at]))
-                other.safe_out = other.next_out
+                other.safe_out = other.gone = other.next_out
 
     def commit(self) -> None:
         """The checkpoint is on disk: what was posted may leave, what was taken is acknowledged."""
@@ -206,7 +158,7 @@ class PostOffice:
     def send_new(self, other: Neighbour, now: float) -> None:
         """What a checkpoint holds and was not sent yet, as far as the window reaches."""
         last = min(other.safe_out, other.acked + self.window)
-        if other.sent >= last:
+        if other.sent >= last or (other.sent > other.acked and other.wait >= LATEST):  # who is away gets no more
             return
         if other.sent == other.acked:
             other.resend = now + other.wait
@@ -215,7 +167,7 @@ class PostOffice:
             other.stamp = other.sent, now
         for seq in range(other.sent, last):
             self.send_letter(other, seq)
-        other.sent = last
+        other.sent, other.gone = last, max(other.gone, last)
 
     def send_letter(self, other: Neighbour, seq: int) -> None:
         letter = other.letters[seq - other.acked]
@@ -255,7 +207,8 @@ class PostOffice:
                 soon = min(soon, other.hello)
             if other.theirs and other.sent > other.acked:
                 if now >= other.resend:
-                    for seq in range(other.acked, min(other.sent, other.acked + BURST)):
+                    many = BURST if other.wait < LATEST else 1
+                    for seq in range(other.acked, min(other.sent, other.acked + many)):
                         self.send_letter(other, seq)
                         self.traffic["sent again"] += 1
                     other.wait, other.stamp = min(2 * other.wait, LATEST), (other.sent, 0.0)
@@ -304,8 +257,11 @@ class PostOffice:
             raise self.unsent(other)
         if ack > other.acked:
             self.acknowledged(other, ack)
+        if frame.kind == wire.LOST and near(frame.seq, other.next_in) > other.next_in:
+            other.ahead = other.ahead or self.restored
+            raise Refused("has got more answers than this state knows of")
         self.hear_from(other)
-        if frame.kind == wire.ACK:
+        if frame.kind in (wire.ACK, wire.LOST):
             return
         seq = near(frame.seq, other.next_in)
         if seq < other.next_in or seq in other.held:
@@ -328,7 +284,7 @@ class PostOffice:
         self.owing = self.owing or not other.heard  # what waited for this goes out
         other.heard = True
         if not other.twice:
-            other.pause = HELLO_EVERY
+            other.pause = exchange.HELLO_EVERY
         self.fresh.add(other.name)
 
     def acknowledged(self, other: Neighbour, ack: int) -> None:
@@ -359,6 +315,10 @@ class PostOffice:
         knows_us = greeting.yours == other.mine
         if knows_us and not is_new and greeting.expects > other.safe_out:
             raise self.unsent(other)
+        if (
+            knows_us and not is_new and greeting.expects < other.acked
+        ):  # an old greeting, or an older state: it will know
+            self.transmit(other, wire.pack(wire.LOST, 0, False, other.tags[0], other.acked, other.safe_in, 0))
         if knows_us and other.acked <= greeting.expects <= other.safe_out:
             other.sent = greeting.expects  # what it missed while it was away goes out again
             self.acknowledged(other, greeting.expects)
@@ -372,19 +332,31 @@ class PostOffice:
     def start_anew(self, other: Neighbour, greeting: Greeting) -> None:
         """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint.
 
-        If it has counted with this node before, it must count anew too: to it, this node has a new store.
+        If it has counted with this node before, it must count anew too: to it, this node has a new store. So it is
+        where an earlier store is back, which may have got letters under these numbers that it has not saved yet.
         """
+        counted = (greeting.yours == other.mine and greeting.expects > 0) or greeting.mine in other.earlier
         if other.theirs:
             self.traffic["neighbours that lost their disk"] += 1
             self.note_change(other, greeting.mine)
-        counted = greeting.yours == other.mine and greeting.expects > 0
-        self.meet(other, self.world.chance() if counted else other.mine, greeting.mine)
-        other.acked = other.sent = other.safe_out = 0
+        self.begin(other, self.world.chance() if counted else other.mine, greeting.mine)
+
+    def count_anew(self, other: Neighbour) -> None:
+        """Begin again with a neighbour that has got more than this state knows of: to it, this is a new store."""
+        self.begin(other, self.world.chance(), other.theirs)
+        other.ahead = False
+        self.greet(other)
+
+    def begin(self, other: Neighbour, mine: int, theirs: int) -> None:
+        """Two stores that have not counted yet."""
+        self.meet(other, mine, theirs)
+        other.acked = other.sent = other.gone = other.safe_out = 0
         other.next_in = other.safe_in = other.told = 0
         other.held.clear()
         other.waiting.clear()
         other.stamp = 0, 0.0
         self.posted = True
+        self.anew.add(other.name)
 
     def note_change(self, other: Neighbour, theirs: int) -> None:
         """Two processes of one name, with a folder each, would greet for ever: say so, and greet slowly."""

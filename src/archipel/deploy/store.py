@@ -91,6 +91,8 @@ class Store:
         """The newest checkpoint that is whole; None where there is none yet."""
         found, blank = [], 0
         for file in self.files:
+            if self.durable:
+                file.sync()  # a process that was killed may have written it and not forced it to disk
             content = file.read()
             blank += not content.strip(b"\0")
             whole = parse(content)

@@ -13,6 +13,7 @@ from archipel.deploy.store import packed, unpacked
 from archipel.deploy.world import Disk
 
 ENTRY = struct.Struct("<II")  # length, checksum
+MOST = 4096  # entries
 ROWS, STATUS = "rows", "status.json"
 
 
@@ -20,8 +21,9 @@ class Trace:
     """The measured rows of a node. The last entry of a round counts; one that a crash cut short is dropped."""
 
     def __init__(self, disk: Disk):
-        self.file = disk.open(ROWS)
+        self.disk, self.file = disk, disk.open(ROWS)
         found, self.size = entries(self.file.read())
+        self.count = len(found)
         self.last = max((record["round"] for record in found), default=-1)
         self.file.truncate(self.size)
 
@@ -30,6 +32,18 @@ class Trace:
         self.file.write(ENTRY.pack(len(data), zlib.crc32(data)) + data, self.size)
         self.size += ENTRY.size + len(data)
         self.last = record["round"]
+        self.count += 1
+        if self.count > MOST:
+            self.thin()
+
+    def thin(self) -> None:
+        """Keep the first entry and every other one, so that a node that runs for years does not fill its disk."""
+        found, _ = entries(self.file.read())
+        kept = [packed(entry) for i, entry in enumerate(found) if i % 2 == 0 or i == len(found) - 1]
+        content = b"".join(ENTRY.pack(len(data), zlib.crc32(data)) + data for data in kept)
+        self.file.close()
+        self.disk.replace(ROWS, content)
+        self.file, self.size, self.count = self.disk.open(ROWS), len(content), len(kept)
 
     def close(self) -> None:
         self.file.close()

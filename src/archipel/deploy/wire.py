@@ -24,8 +24,8 @@ from archipel.errors import BadInput, Diverged
 from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
-HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER = range(10)
-KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over")
+HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST = range(11)
+KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over", "lost")
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
 
@@ -106,15 +106,18 @@ class Word(NamedTuple):
     size: int
 
 
+OFFSETS = ("start", "places")  # fields that point into a model: no word may point beyond it
+
+
 def layout(word: Any, kind: int, model: int) -> Word:
-    """How a word lies in a frame. A field `start` is an offset into a model of so many parameters."""
+    """How a word lies in a frame. `OFFSETS` are places in a model of so many parameters."""
     fields, begin = [], 0
     for path, array in named_leaves(word):
         name = path.rpartition(".")[2]
         if array.dtype.kind not in "fiub":
             raise BadInput(f"{type(word).__name__}.{path}", array.dtype, "numbers, which alone can cross the network")
         end = begin + array.nbytes
-        offset = model if name == "start" and array.dtype.kind in "iu" else 0
+        offset = model if name in OFFSETS and array.dtype.kind in "iu" else 0
         little = array.dtype.newbyteorder("<")
         fields.append(Field(little, array.shape, array.size, begin, end, offset))
         begin = end

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from archipel.algorithms.mirror_descent import Budget, LagrangianDescent, MirrorDescent
-from archipel.algorithms.mirror_published import PublishedMirrorDescent
+from archipel.algorithms.mirror import LagrangianDescent, MirrorDescent, PublishedMirrorDescent
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
+from archipel.parts.learn.constraints import Budget
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.simulate.plain import PlainEngine
@@ -62,7 +62,7 @@ def played(federation: Federation, seed: int) -> Run:
         engine.advance(n, n + 1)
         models.append(table.model.copy())
     features, labels = instance.task.oracle.past(0, federation.rounds)  # type: ignore[union-attr]
-    losses = LogisticLosses(features, labels, instance.plan.measure.ridge)  # type: ignore[union-attr]
+    losses = LogisticLosses(features, labels, instance.plan.measure.known.ridge)  # type: ignore[union-attr]
     total = losses.total(0, losses.rounds)
     optimum = best(total, instance.plan.measure.region)  # type: ignore[union-attr]
     lost = losses.values(np.array(models[:-1])).sum(1).sum()

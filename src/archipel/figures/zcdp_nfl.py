@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.algorithms.p_admm import PAdmm
-from archipel.algorithms.zcdp_nfl import DpNfl, ZcdpGradNfl, ZcdpNfl
+from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures.learning import SAME, Runs, alike, all_of, better, decibels, gap, level, reaches

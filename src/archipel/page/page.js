@@ -125,6 +125,19 @@
   addEventListener("beforeprint", again);
   addEventListener("afterprint", again);
 
+  if (data.live) { // a run that goes on says what is new
+    const source = new EventSource("events");
+    let numbers = document.querySelector("dl.numbers");
+    source.onmessage = (event) => {
+      const next = JSON.parse(event.data);
+      if (next.charts.length !== charts.length) return location.reload();
+      numbers.outerHTML = next.cards;
+      numbers = document.querySelector("dl.numbers");
+      charts.forEach((chart, i) => { chart.spec = next.charts[i]; chart.draw(); });
+    };
+    source.addEventListener("over", () => source.close());
+  }
+
   // --- tables that sort and filter ----------------------------------------------------------------------------------
 
   const PAGE = 25;

@@ -67,6 +67,10 @@ class LearnPiece(NamedTuple):
     weighs: bool = False  # divides its own steps by the mass of push-sum
     norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples
     read_by: str = ""  # what it leaves in its state for a share or mix part, without which nothing would be learned
+    weighted: Callable[..., Any] | None = None  # (weight) -> learn, if steps depend on a node's weight: MixPiece.weight
+    shared: Callable[..., Any] | None = None  # (me) -> me with what is shared as its model, if that is something else
+    settle: Callable[..., Any] | None = None  # (me, settings, round): the model, from what was shared
+    server_state: Any = None  # of who mixes what is shared
 
 
 class ProtectPiece(NamedTuple):
@@ -87,6 +91,7 @@ class ProtectPiece(NamedTuple):
     gradient: Callable[..., Any] | None = None
     norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples, noised
     bounded: Callable[..., Any] | None = None  # (fold) -> the same with bounded words, where a sum is noised
+    guard: Callable[..., Any] | None = None  # (values, limit, scale, settings, key): clips and noises a gradient
 
 
 class SharePiece(NamedTuple):
@@ -128,6 +133,7 @@ class MixPiece(NamedTuple):
     told: Any = None
     more: float = 0  # parameters that are in a word, and in what is told, beside the share part's
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
+    weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
 
 
 class Place(NamedTuple):

@@ -166,6 +166,38 @@ def merging_across(finish: Any) -> Callable[..., Any]:
 
 
 @cache
+def viewing(write: Any, shared: Any) -> Callable[..., Any]:
+    """Words about what is shared in place of the model."""
+
+    @kernel
+    def said_of(said: Any, me: Any, settings: Any, moment: Any) -> None:
+        write(said, shared(me), settings, moment)
+
+    return said_of
+
+
+@cache
+def taking_shared(take: Any, shared: Any, settle: Any) -> Callable[..., Any]:
+    @kernel
+    def taken(me: Any, said: Any, settings: Any, moment: Any) -> None:
+        take(shared(me), said, settings)
+        settle(me, settings, moment.round)
+
+    return taken
+
+
+@cache
+def merging_shared(finish: Any, shared: Any, settle: Any) -> Callable[..., Any]:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """Mix what is shared; the next round's model follows from it."""
+        finish(shared(me), inbox, settings, moment)
+        settle(me, settings, moment.round + 1)
+
+    return merge
+
+
+@cache
 def merging_noised(finish: Any, at_mix: Any) -> Callable[..., Any]:
     @kernel
     def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
@@ -194,6 +226,9 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     protect = parts.protect.make(setup, parts.learn)
     learn = parts.learn.make(setup, protect)
     share = parts.share.make(setup)
+    if learn.read_by in share.needs and parts.protect.where == "word":
+        right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
+        raise BadInput("algorithm.protect.kind", "at-word", right)
     if protect.bounded is not None:
         refuse_noised(parts, share)
         share = share._replace(fold=protect.bounded(share.fold))
@@ -207,8 +242,17 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     place = Place(rows, heard, not graph.servers or asks is not None, pushes, share.of_change, size, dtype)
     mixing = parts.mix.one_way() if pushes else parts.mix
     mix = mixing.make(setup, share, place)
+    if learn.weighted is not None:
+        if mix.settle is not None:
+            right = "one that weighs nodes as a whole: these steps are divided by a node's weight"
+            raise BadInput("algorithm.mix", type(mixing).__name__, right)
+        learn = learn._replace(learn=learn.weighted(mix.weight) if mix.weight else learn.learn)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
+    if learn.shared is not None:
+        share = share._replace(write=viewing(share.write, learn.shared), tell=viewing(share.tell, learn.shared))
+        written = viewing(mix.write, learn.shared) if mix.write else None
+        mix = mix._replace(finish=merging_shared(mix.finish, learn.shared, learn.settle), write=written)
     if asks is not None and (mix.write is not None or mix.tell is not None):
         raise BadInput("algorithm.ask.kind", "drawn", "none: this mix has words of its own, which carry no share")
     pieces = Pieces(learn, protect, share, mix if asks is None else asks.mixed(mix))
@@ -267,7 +311,7 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     count = setup.task.clients
     table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write))
+    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write, learn.read_by))
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
         {"peer": table}, (turn,), settings, {0: share.parameters + mix.more}, mix.late, accountant=protect.accountant,
@@ -283,10 +327,12 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     write = mix.write or share.write
     act = acting(learn.learn, protect.word, write, begin, as_learned)
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
-    told = telling(mix.tell or share.tell)
+    told, forge = telling(mix.tell or share.tell), forge_of(setup, write, learn.read_by)
+    if learn.shared is not None:
+        take = taking_shared(share.take, learn.shared, learn.settle)
     turns: tuple[Any, ...] = (
         Tell("server", "client", told if asks is None else asks.tell, take, mix.told or share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge_of(setup, write)),
+        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
@@ -294,8 +340,11 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
         whole = Whole().make(setup)
         across = parts.mix.across().make(setup, whole, place)
-        merge = merging_across(across.finish)
-        turns += (Turn("server", "server", speaking(whole.write), across.hear, merge, whole.word, across.inbox),)
+        write, finish = whole.write, across.finish
+        if learn.shared is not None:
+            write, finish = viewing(write, learn.shared), merging_shared(finish, learn.shared, learn.settle)
+        merge = merging_across(finish)
+        turns += (Turn("server", "server", speaking(write), across.hear, merge, whole.word, across.inbox),)
         parameters[2] = size
     asked = parts.asked if asks is None else asks.settings
     settings = settings_of(pieces, across.settings if across else NONE, asked)
@@ -304,7 +353,8 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     model = np.repeat(start[None], graph.servers, 0)
     nothing: Empty = empty(graph.servers)
     server = Node(
-        model, model[:, :0].copy() if not mix.before else model.copy(), nothing,
+        model, model[:, :0].copy() if not mix.before else model.copy(),
+        learn.server_state if learn.server_state is not None else nothing,
         protect.server_state if protect.server_state is not None else nothing,
         share.server_state if share.server_state is not None else nothing, mix.state,
         across.state if across else nothing,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.draws import LIE, key_of, normal
+from archipel.errors import BadInput
 from archipel.node import Moment, assign, kernel, row
 from archipel.turns import Setup
 
@@ -68,6 +69,7 @@ LIES = {
     "gaussian": random,
     "a-little-is-enough": a_little,
     "inner-product": against,
+    "labels": scaled,
 }
 
 
@@ -116,11 +118,14 @@ def forging(write: Any, lie: Any) -> Any:
     return forge
 
 
-def forge_of(setup: Setup, write: Any) -> Forge | None:
+def forge_of(setup: Setup, write: Any, read_by: str = "") -> Forge | None:
     """What a turn needs in which some clients lie; nothing if everyone is honest."""
     attack, size, dtype, clients = setup.attack, setup.task.size, setup.dtype, setup.task.clients
     if attack is None:
         return None
+    if read_by:
+        right = f'"labels", of strength 1: others are told a {read_by}, and lies are about models'
+        raise BadInput("environment.attack.kind", attack.kind, right)
     phases = [np.ones(clients, np.int64)]
     if not setup.graph.servers:
         phases = [np.bincount(links.senders, minlength=clients) for links in setup.graph.across]

@@ -78,8 +78,6 @@ class Composition(Kind):
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns."""
         parts = self.parts(setup)
-        if setup.privacy is None and parts.protect.where != "nowhere":
-            raise BadInput("privacy", "(missing)", "a table [privacy]: a part protects, and does not know how much")
         if setup.privacy is not None and parts.protect.where == "nowhere":
             raise BadInput("algorithm.protect.kind", "openly", "a part that protects, or no [privacy] table")
         return composed(setup, parts)

@@ -154,6 +154,8 @@ def fisher(a: Any, b: Any) -> Any:
     if a.shape[1] == 1:
         return np.array([1.0 if np.median(b) >= np.median(a) else -1.0])
     gap = b.mean(0) - a.mean(0)
+    if not a.std(0).max() + b.std(0).max() > 1e-12 * np.abs(gap).max():  # no noise at all: any difference tells
+        return gap / max(float(np.abs(gap).max()), 1e-300)
     spread = (np.cov(a, rowvar=False) + np.cov(b, rowvar=False)) / 2
     spread += 1e-12 * np.eye(a.shape[1]) * max(float(np.trace(spread)), 1e-300)
     return np.linalg.lstsq(spread, gap, rcond=None)[0]

@@ -78,7 +78,8 @@ def shrink_to(vector: Any, norm: Any, bound: Any) -> Any:
     if bound == np.inf or norm <= bound:
         return 1.0
     if not norm < np.inf:
-        vector[:] = 0
+        for j in range(vector.shape[0]):
+            vector[j] = 0
         return 0.0
     factor = bound / norm * (1.0 - rounding(vector))
     shrink(vector, factor)

@@ -1,82 +1,133 @@
-"""A user's own data: one file a client, named after the client.
+"""Reading a user's own data: one file a client, named after the client.
 
-A file is an npz with x and y, a csv with a header and a named target, or a parquet table (with pyarrow). What
-is not a finite number is refused with the file and the line, before anything runs.
+A file is an npz with x and y, a csv with a header and a named target, or a parquet table (with pyarrow). What cannot be
+used is refused with the file and the line, everything at once, before anything runs.
 """
 
 import csv
 import glob
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.errors import BadInput, Missing, did_you_mean
+from archipel.errors import BadInput, Findings, Missing, did_you_mean
 from archipel.problems.datasets.npz import arrays_in
 from archipel.problems.splits.shards import Shards, hold_last, hold_out, join
 
 KEY = "problem.data"
+SEPARATORS = (",", ";", "\t", "|")
+MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")  # how cells say that they have nothing to say
+POSITIVE = ("1", "yes", "true", "positive", "y", "t", "+")  # of two labels, the one that stands for 1
+SAID = 3  # wrong cells of a file that are named one by one
+
+
+class Reading(NamedTuple):
+    """How files are read."""
+
+    target: str = "y"
+    columns: Sequence[str] = ()
+    separator: str = ""  # "": the one that the header has most of
+    missing: str = "refuse"  # or "skip" (the row), or "mean" (the client's own, of the column)
+    labels: bool = False  # whether the target is one of two classes, whatever they are called
+    positive: str = ""
+    categories: Mapping[str, Sequence[Any]] = {}  # column: its values; each becomes a column of 0 and 1
 
 
 class Client(NamedTuple):
-    """One client's samples, in double precision."""
+    """One client's samples, in double precision; labels are text until all are known."""
 
     x: Any  # (samples, ...)
     y: Any  # (samples,)
     columns: tuple[str, ...]  # of x, where they have names
+    incomplete: int = 0  # rows that lacked something
 
 
-def read(data: str | Path, target: str = "y", columns: Sequence[str] = (), base: str | Path | None = None) -> Shards:
-    """All clients of a folder or a pattern, sorted by name; with `columns`, only these inputs.
+def read(data: str | Path, base: str | Path | None = None, **how: Any) -> Shards:
+    """All clients of a folder or a pattern, sorted by name. A relative path is meant from `base`."""
+    clients = read_all(data, Reading(**how), base)
+    return together(clients, targets([clients], Reading(**how))[0])
 
-    A relative path is meant from `base`, the folder of the description.
-    """
-    paths = find(data, base)
-    clients = [read_client(path, target, columns) for path in paths]
-    first = clients[0]
-    for path, client in zip(paths, clients):
-        _alike(path, client, paths[0], first)
-    parts = [(_in_order(client, first.columns), client.y) for client in clients]
-    return join(parts, [path.stem for path in paths], first.columns)
+
+def read_all(data: str | Path, how: Reading, base: str | Path | None = None) -> dict[Path, Client]:
+    """Every client's file; all that is wrong in any of them is said at once."""
+    found, clients = Findings(), dict[Path, Client]()
+    for path in find(data, base):
+        with found:
+            clients[path] = read_client(path, **how._asdict())
+            _alike(path, clients[path], *next(iter(clients.items())))
+    found.refuse()
+    return clients
+
+
+def targets(groups: Sequence[Mapping[Path, Client]], how: Reading) -> list[list[Any]]:
+    """The targets of clients that were read, group by group; what labels mean is settled for all of them."""
+    ys = [[client.y for client in clients.values()] for clients in groups]
+    if not how.labels:
+        return ys
+    every = iter(encoded([y for group in ys for y in group], how.positive))
+    return [[next(every) for _ in group] for group in ys]
+
+
+def together(clients: Mapping[Path, Client], ys: Sequence[Any]) -> Shards:
+    """Clients that were read, as one table; their columns in the order of the first."""
+    first = next(iter(clients.values()))
+    parts = [(_in_order(client, first.columns), y) for client, y in zip(clients.values(), ys)]
+    return join(parts, [path.stem for path in clients], first.columns)
 
 
 def read_split(
     data: str | Path,
     test: float | str | Path,
-    target: str = "y",
-    columns: Sequence[str] = (),
     seed: int = 0,
     hold: str = "random",
     base: str | Path | None = None,
+    **how: Any,
 ) -> tuple[Shards, Shards]:
-    """What clients learn from, and what they are judged by.
+    """What clients learn from, and what they are tested on.
 
     `test` is a fraction of each client's samples, chosen at random or its last ones (`hold`), or a folder or
     pattern of test files.
     """
-    everything = read(data, target, columns, base)
-    if isinstance(test, str | Path):
-        apart = read(test, target, columns or everything.columns, base)
-        shared = {p.resolve() for p in find(data, base)} & {p.resolve() for p in find(test, base)}
-        if shared:
-            raise BadInput("problem.test", test, f"files that nobody learns from, unlike {min(shared).name}")
-        if apart.x.shape[1:] != everything.x.shape[1:]:
-            right = f"inputs of shape {everything.x.shape[1:]}, as in the training files"
-            raise BadInput("problem.test", f"{test}, of shape {apart.x.shape[1:]}", right)
-        return everything, apart
-    if hold not in ("random", "last"):
-        raise BadInput("problem.hold", hold, '"random" or "last"')
-    return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
+    return split(read_all(data, Reading(**how), base), data, test, Reading(**how), seed, hold, base)
+
+
+def split(
+    clients: Mapping[Path, Client],
+    data: str | Path,
+    test: float | str | Path,
+    how: Reading,
+    seed: int = 0,
+    hold: str = "random",
+    base: str | Path | None = None,
+) -> tuple[Shards, Shards]:
+    """Clients that were read, with a part of their samples or other files to test on."""
+    if not isinstance(test, str | Path):
+        everything = together(clients, targets([clients], how)[0])
+        return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
+    shared = {p.resolve() for p in find(data, base)} & {p.resolve() for p in find(test, base)}
+    if shared:
+        raise BadInput("problem.test", test, f"files that nobody learns from, unlike {min(shared).name}")
+    first = next(iter(clients.values()))
+    made = {f"{name}={label_of(v)}": name for name, values in how.categories.items() for v in values}
+    columns = how.columns or tuple(dict.fromkeys(made.get(name, name) for name in first.columns))
+    others = read_all(test, how._replace(columns=columns), base)
+    ys = targets([clients, others], how)
+    everything, apart = together(clients, ys[0]), together(others, ys[1])
+    if apart.x.shape[1:] != everything.x.shape[1:]:
+        right = f"inputs of shape {everything.x.shape[1:]}, as in the training files"
+        raise BadInput("problem.test", f"{test}, of shape {apart.x.shape[1:]}", right)
+    return everything, apart
 
 
 def find(data: str | Path, base: str | Path | None = None) -> list[Path]:
     """The files of a folder or a pattern that can be read, sorted by the name of their client."""
     where = Path(base or ".") / Path(data).expanduser()
     candidates = where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
-    paths = sorted((p for p in candidates if p.suffix in READERS and p.is_file()), key=lambda p: (p.stem, p))
+    known = (p for p in candidates if p.suffix.lower() in READERS and p.is_file())
+    paths = sorted(known, key=lambda p: (p.stem, p))
     if not paths:
         raise BadInput(KEY, str(data), f"a folder or pattern with files that end in {', '.join(READERS)}")
     for one, two in pairwise(paths):
@@ -85,13 +136,21 @@ def find(data: str | Path, base: str | Path | None = None) -> list[Path]:
     return paths
 
 
-def read_client(path: Path, target: str = "y", columns: Sequence[str] = ()) -> Client:
+def left_out(data: str | Path) -> list[str]:
+    """The files of a folder that cannot be read, by name."""
+    folder = Path(data).expanduser()
+    if not folder.is_dir():
+        return []
+    return sorted(p.name for p in folder.iterdir() if p.is_file() and p.suffix.lower() not in READERS)
+
+
+def read_client(path: Path, **how: Any) -> Client:
     """One client's file."""
-    if path.suffix not in READERS:
+    if path.suffix.lower() not in READERS:
         raise BadInput(KEY, path.name, f"a file that ends in {', '.join(READERS)}")
     if not path.is_file():
         raise BadInput(KEY, str(path), "a file that exists")
-    client = READERS[path.suffix](path, target, tuple(columns))
+    client = READERS[path.suffix.lower()](path, Reading(**how))
     if len(client.y) == 0:
         raise BadInput(KEY, path.name, "at least one sample")
     return client
@@ -100,142 +159,203 @@ def read_client(path: Path, target: str = "y", columns: Sequence[str] = ()) -> C
 # --- the formats ------------------------------------------------------------------------------------------
 
 
-def read_npz(path: Path, target: str, columns: tuple[str, ...]) -> Client:
+def read_npz(path: Path, how: Reading) -> Client:
     """Arrays x (samples first) and y, or the name of the target; `columns`, if there, names the inputs."""
     arrays = arrays_in(path, KEY)
-    for name in ("x", target):
+    for name in ("x", how.target):
         if name not in arrays:
             raise BadInput(KEY, f"{path.name} with {', '.join(arrays) or 'nothing'}", f'an array "{name}" in it')
-        if arrays[name].dtype.kind not in "fiub":
+        if arrays[name].dtype.kind not in ("fiubU" if how.labels and name != "x" else "fiub"):
             raise BadInput(KEY, f"{path.name}, {name} of {arrays[name].dtype}", "numbers")
-    x, y = arrays["x"].astype(np.float64), arrays[target].astype(np.float64)
+    x, y = arrays["x"].astype(np.float64), arrays[how.target]
     x = x[:, None] if x.ndim == 1 else x
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
-        raise BadInput(KEY, f"{path.name}, x {x.shape} and {target} {y.shape}", "one row of x for each target")
-    for name, array in (("x", x), (target, y)):
-        if not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise BadInput(KEY, f"{path.name}, {name}, row {row} (from 0)", "finite numbers")
+        raise BadInput(KEY, f"{path.name}, x {x.shape} and {how.target} {y.shape}", "one row of x for each target")
     names = tuple(map(str, arrays.get("columns", ())))
     if names and len(names) != x.shape[1]:
         raise BadInput(KEY, f"{path.name}, {len(names)} columns", f"a name for each of {x.shape[1]} columns")
-    if not columns:
-        return Client(x, y, names)
-    places = [_place(path, name, names) for name in columns]
-    return Client(x[:, places], y, columns)
+    if how.columns:
+        x, names = x[:, [_place(path, name, names) for name in how.columns]], tuple(how.columns)
+    rows = [f"row {row} (from 0)" for row in range(len(y))]
+    flat = {f"x{j}": column for j, column in enumerate(x.reshape(len(x), int(np.prod(x.shape[1:]))).T)}
+    table, labels, _, lacking = complete(path, {**flat, how.target: y}, rows, how, "x")
+    return Client(table.reshape(-1, *x.shape[1:]), labels, names, lacking)
 
 
-def read_csv(path: Path, target: str, columns: tuple[str, ...]) -> Client:
-    """A header, then comma-separated numbers."""
+def read_csv(path: Path, how: Reading) -> Client:
+    """A header, then a line for each sample."""
     try:
-        header = next(_cells(path), (0, []))[1]
-        inputs, places = _chosen(path, header, target, columns)
-        table = _fast(path, len(header))
-        table = _slow(path, header, places) if table is None else table[:, places]
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(KEY, path.name, "text in UTF-8") from None
-    return Client(np.ascontiguousarray(table[:, :-1]), table[:, -1].copy(), inputs)
+    separator = how.separator or max(SEPARATORS, key=text.split("\n", 1)[0].count)
+    reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
+    lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)]
+    header, found = lines[0][1] if lines else [], Findings()
+    inputs = _chosen(path, header, how)
+    for line, cells in [(line, cells) for line, cells in lines if len(cells) != len(header)][:SAID]:
+        right = f"{len(header)} cells, as the header has"
+        found.add(BadInput(KEY, f"{path.name}, line {line}, with {len(cells)} cells", right))
+    found.refuse()
+    body = list(zip(*(cells for _, cells in lines[1:]))) or [()] * len(header)
+    columns = {name: list(body[header.index(name)]) for name in (*inputs, how.target)}
+    if separator != ",":  # then commas may be decimal points
+        columns = {name: [cell.replace(",", ".") for cell in cells] for name, cells in columns.items()}
+    table, labels, names, lacking = complete(path, columns, [f"line {line}" for line, _ in lines[1:]], how)
+    return Client(table, labels, names, lacking)
 
 
-def read_parquet(path: Path, target: str, columns: tuple[str, ...]) -> Client:
-    """A table of numbers, read by pyarrow."""
+def read_parquet(path: Path, how: Reading) -> Client:
+    """A table, read by pyarrow."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise Missing(f"{path.name} is a parquet file, and reading it needs pyarrow: pip install pyarrow.") from None
     try:
-        table = parquet.read_table(path)
+        stored = parquet.read_table(path)
     except (OSError, ArrowException):
         raise BadInput(KEY, path.name, "a parquet file") from None
-    header = [str(name) for name in table.column_names]
-    inputs, places = _chosen(path, header, target, columns)
-    arrays = []
-    for place in places:
-        values = table.column(place).to_numpy()
-        if values.dtype.kind not in "fiub":
-            raise BadInput(KEY, f"{path.name}, column {header[place]} of {values.dtype}", "numbers, none missing")
-        arrays.append(values.astype(np.float64))
-        if not np.isfinite(arrays[-1]).all():
-            row = int(np.flatnonzero(~np.isfinite(arrays[-1]))[0])
-            raise BadInput(KEY, f"{path.name}, column {header[place]}, row {row} (from 0)", "finite numbers")
-    return Client(np.stack(arrays[:-1], 1), arrays[-1], inputs)
+    inputs = _chosen(path, [str(name) for name in stored.column_names], how)
+    columns = {name: stored.column(name).to_pylist() for name in (*inputs, how.target)}
+    columns = {name: ["" if cell is None else cell for cell in cells] for name, cells in columns.items()}
+    rows = [f"row {row} (from 0)" for row in range(stored.num_rows)]
+    table, labels, names, lacking = complete(path, columns, rows, how)
+    return Client(table, labels, names, lacking)
 
 
-READERS = {".npz": read_npz, ".csv": read_csv, ".parquet": read_parquet}
+READERS = {".npz": read_npz, ".csv": read_csv, ".tsv": read_csv, ".parquet": read_parquet}
 
 
-# --- the steps of csv -------------------------------------------------------------------------------------
+# --- cells ------------------------------------------------------------------------------------------------
 
 
-def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line that is not blank, with the line's number (the header has 1)."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                yield reader.line_num, [cell.strip() for cell in row]
+def complete(
+    path: Path, columns: Mapping[str, Any], where: Sequence[str], how: Reading, shown: str = ""
+) -> tuple[Any, Any, tuple[str, ...], int]:
+    """Inputs as numbers, the target as numbers or labels, the inputs' names, and how many rows lacked something."""
+    found, made = Findings(), dict[str, Any]()
+    lacking = np.zeros(len(where), bool)
+    wrong: list[tuple[int, str, Any, str]] = []
+    for name, cells in columns.items():
+        if name == how.target and how.labels:
+            made[name] = np.array([label_of(cell) for cell in cells], object)
+            gone = made[name] == ""
+        elif name in how.categories:
+            known = [label_of(value) for value in how.categories[name]]
+            given = [label_of(cell) for cell in cells]
+            gone = np.array([cell.lower() in MISSING for cell in given], bool)
+            strange = [i for i, cell in enumerate(given) if cell not in known and not gone[i]]
+            wrong += [(i, name, cells[i], f"one of {', '.join(known)}") for i in strange]
+            for value in known:
+                made[f"{name}={value}"] = np.where(gone, np.nan, np.array([c == value for c in given], float))
+        else:
+            made[name], bad = as_numbers(cells)
+            wrong += [(i, name, cells[i], "a finite number" if is_number(cells[i]) else "a number") for i in bad]
+            gone = np.isnan(made[name])
+        if how.missing == "refuse":
+            right = 'a number that is finite; problem.missing = "skip" leaves such rows out, "mean" fills them'
+            wrong += [(i, name, cells[i], right) for i in np.flatnonzero(gone).tolist()]
+        lacking |= gone
+    for i, name, cell, right in sorted(wrong, key=lambda one: one[0])[:SAID]:
+        at = f"{path.name}, {name if not shown else (shown if name != how.target else name)}, {where[i]}"
+        at = at if shown else f"{path.name}, {where[i]}, column {name}: {cell!r}"
+        found.add(BadInput(KEY, at, right))
+    if len(wrong) > SAID:
+        found.add(BadInput(KEY, f"{path.name}, {len(wrong) - SAID} cells more", "numbers there too"))
+    found.refuse()
+    names = tuple(name for name in made if name != how.target)
+    table, target = np.array([made[name] for name in names], float).T.reshape(len(where), len(names)), made[how.target]
+    if how.missing == "mean":
+        table, keep = filled(table), ~(target == "" if how.labels else np.isnan(target))
+    else:
+        keep = ~lacking
+    return np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum())
 
 
-def _chosen(path: Path, header: list[str], target: str, columns: tuple[str, ...]) -> tuple[tuple[str, ...], list[int]]:
-    """The inputs, and where they and (last) the target stand."""
+def as_numbers(cells: Any) -> tuple[Any, list[int]]:
+    """A column as numbers, NaN where a cell is missing, and the places of what is neither."""
+    try:
+        numbers = np.asarray(cells, float)
+    except ValueError:
+        numbers = np.array([number_of(cell) for cell in cells], float)
+        bad = [i for i, cell in enumerate(cells) if np.isnan(numbers[i]) and str(cell).strip().lower() not in MISSING]
+        return numbers, bad + np.flatnonzero(np.isinf(numbers)).tolist()
+    return numbers, np.flatnonzero(np.isinf(numbers)).tolist()
+
+
+def number_of(cell: Any) -> float:
+    return float(cell) if is_number(cell) else float("nan")
+
+
+def is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def filled(table: Any) -> Any:
+    """Missing numbers as the mean of their column, of this client alone; 0 where it has none."""
+    there = ~np.isnan(table)
+    mean = np.where(there, table, 0.0).sum(0) / np.maximum(there.sum(0), 1)
+    return np.where(there, table, mean)
+
+
+def label_of(cell: Any) -> str:
+    """A label as text: 1, 1.0 and "1" are the same; "" where it is missing.
+
+    >>> label_of(1.0), label_of(" Yes "), label_of("n/a"), label_of(True)
+    ('1', 'Yes', '', '1')
+    """
+    if is_number(cell):
+        return "" if np.isnan(float(cell)) else f"{float(cell):g}"
+    text = str(cell).strip()
+    return "" if text.lower() in MISSING else text
+
+
+def encoded(labels: Sequence[Any], positive: str = "") -> list[Any]:
+    """Two labels as -1 and 1: `positive` is 1, or what sounds like it, or the larger."""
+    every = {label for client in labels for label in client}
+    kinds = sorted(every, key=lambda label: (float(label) if is_number(label) else -np.inf, label))
+    if len(kinds) != 2:
+        shown = ", ".join(kinds[:5]) + (", ..." if len(kinds) > 5 else "")
+        raise BadInput("problem.target", shown, f"two classes for the logistic loss, not {len(kinds)}")
+    if positive and label_of(positive) not in kinds:
+        raise BadInput("problem.positive", positive, f"one of the labels, {did_you_mean(positive, kinds)}")
+    sounds = [kind for kind in kinds if kind.lower() in POSITIVE]
+    one = label_of(positive) if positive else sounds[0] if len(sounds) == 1 else kinds[1]
+    return [np.where(client == one, 1.0, -1.0) for client in labels]
+
+
+# --- columns ----------------------------------------------------------------------------------------------
+
+
+def _chosen(path: Path, header: list[str], how: Reading) -> tuple[str, ...]:
+    """The inputs."""
     if not header:
         raise BadInput(KEY, path.name, "a header and at least one sample")
     for place, name in enumerate(header):
         if not name or name in header[:place]:
             raise BadInput(KEY, f"{path.name}, column {place + 1}: {name!r}", "a name of its own for each column")
-    if target not in header:
-        raise BadInput("problem.target", target, f"a column of {path.name}, {did_you_mean(target, header)}")
-    if target in columns:
-        raise BadInput("problem.columns", list(columns), f"inputs only, without the target {target}")
-    inputs = columns or tuple(name for name in header if name != target)
+    if how.target not in header:
+        raise BadInput("problem.target", how.target, f"a column of {path.name}, {did_you_mean(how.target, header)}")
+    if how.target in how.columns:
+        raise BadInput("problem.columns", list(how.columns), f"inputs only, without the target {how.target}")
+    inputs = tuple(how.columns) or tuple(name for name in header if name != how.target)
     if not inputs:
-        raise BadInput(KEY, path.name, f"at least one column beside the target {target}")
-    return inputs, [_place(path, name, header) for name in (*inputs, target)]
+        raise BadInput(KEY, path.name, f"at least one column beside the target {how.target}")
+    for name in (*inputs, *how.categories):
+        _place(path, name, header, "problem.columns" if name in inputs else "problem.categories")
+    return inputs
 
 
-def _place(path: Path, name: str, header: Sequence[str]) -> int:
+def _place(path: Path, name: str, header: Sequence[str], key: str = "problem.columns") -> int:
     if name not in header:
         known = did_you_mean(name, header) if header else "which has columns without names"
-        raise BadInput("problem.columns", name, f"a column of {path.name}, {known}")
+        raise BadInput(key, name, f"a column of {path.name}, {known}")
     return list(header).index(name)
-
-
-def _fast(path: Path, width: int) -> Any:
-    """The whole table if it is all finite numbers, or None: then someone has to look line by line."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a table without rows
-            table = np.loadtxt(
-                path, delimiter=",", skiprows=1, ndmin=2, comments=None, quotechar='"', encoding="utf-8-sig"
-            )
-    except ValueError:
-        return None
-    return table if table.shape[1] == width and np.isfinite(table).all() else None
-
-
-def _slow(path: Path, header: list[str], places: list[int]) -> Any:
-    """The chosen columns, line by line; what is wrong is named."""
-    rows = []
-    for line, cells in list(_cells(path))[1:]:
-        if len(cells) != len(header):
-            right = f"{len(header)} cells, as the header has"
-            raise BadInput(KEY, f"{path.name}, line {line}, with {len(cells)} cells", right)
-        rows.append([_number(path, line, header[p], cells[p]) for p in places])
-    return np.array(rows, np.float64).reshape(-1, len(places))
-
-
-def _number(path: Path, line: int, column: str, cell: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        raise BadInput(KEY, f"{path.name}, line {line}, column {column}: {cell!r}", "a number") from None
-    if not np.isfinite(value):
-        raise BadInput(KEY, f"{path.name}, line {line}, column {column}: {cell!r}", "a finite number")
-    return value
-
-
-# --- clients that fit together ----------------------------------------------------------------------------
 
 
 def _alike(path: Path, client: Client, first_path: Path, first: Client) -> None:

@@ -9,7 +9,7 @@ from archipel.describe import Checked, key
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
-from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, MOST_FEATURES, Task
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Linear(Checked):
     test: int = key(500, "how many samples models are tested on", at_least=1)
     loss: str = key("squared", "what is minimised", choices=tuple(LOSSES))
     features: int = key(
-        0, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_FEATURES
+        0, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_COSINES
     )
     width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
 

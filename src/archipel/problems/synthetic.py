@@ -14,7 +14,7 @@ from archipel.errors import BadInput
 from archipel.node import cosines, kernel
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
-from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Task
 
 LAGS = 5  # x_n .. x_{n-4}
 SEEN = [0, 1, 4, 3]  # which of them a client sees
@@ -106,7 +106,7 @@ class Synthetic(Checked):
     )
     horizon: int = key(2000, "the rounds over which a client's samples arrive", at_least=1, unit="rounds")
     features: int = key(
-        200, "how many random Fourier features inputs pass through", at_least=1, at_most=MOST_FEATURES, symbol="D"
+        200, "how many random Fourier features inputs pass through", at_least=1, at_most=MOST_COSINES, symbol="D"
     )
     width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
     test: int = key(1000, "how many samples models are tested on", at_least=1)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
 MOST_FEATURES = 10_000_000  # of a linear model
+MOST_COSINES = 100_000  # random Fourier features, which are drawn one by one
 
 
 class Oracle(NamedTuple):
@@ -37,3 +38,6 @@ class Task(NamedTuple):
     oracle: Oracle | None = None  # for regret, where it can be known
     learner: Any = None  # of models that are not linear: problems.models.learners.Learner
     assumed_public: tuple[str, ...] = ()  # what was taken from everyone's data without noise
+    notes: tuple[str, ...] = ()  # what a person would want to know of the data before a run
+    listed: Any = ()  # a row for each client: what it has
+    unit: str = ""  # of the target

@@ -248,7 +248,7 @@ def enable() -> None:
     for function in node.KERNELS:
         if function not in _enabled:
             math = set() if function in node.EXACT else MATH  # left out, it would be the caller's
-            register_jitable(fastmath=math, **INLINE)(function)
+            register_jitable(fastmath=math, **INLINE | {"forceinline": function not in node.RARE})(function)
             _enabled.add(function)
 
 

@@ -3,13 +3,15 @@
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
-from archipel.errors import Diverged
+from archipel.environment import may_be_late
+from archipel.errors import BadInput, Diverged
 from archipel.node import weight_of
 from archipel.privacy.accountant import MANY
 from archipel.results import Result, Row
@@ -28,16 +30,20 @@ class Recorder:
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
         self.graph: Any = None
+        self.task: Any = None
         self.ledger: Any = None
         self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid; of few clients only
         self.done = 0
+        self.done_rows = 0  # of the measurements that are whole
         self.seconds = 0.0
 
     def play(self, stop: threading.Event, note: Callable[[int, str], None]) -> "Recorder":
         """Play all rounds, measuring every so often, until done or told to stop."""
         federation = self.federation
         instance, self.setup = federation.instance(self.seed, self.setup), None
-        self.graph = instance.graph
+        self.graph, self.task = instance.graph, instance.task
+        if self.seed == federation.seed and instance.plan.late == 0 and may_be_late(instance.conditions):
+            warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
         engine.advance(0, 0)
@@ -80,6 +86,7 @@ class Recorder:
         for metric, value in sent.items():
             self.add(metric, value)
         self.add("updates", engine.updates)
+        self.done_rows = len(self.rows)
 
     def advice(self) -> str:
         """What to change, in the words of the algorithm."""
@@ -99,9 +106,18 @@ def finite(model: Any) -> bool:
 
 
 def run(
-    federation: Any, seeds: int = 1, progress: Progress | None = None, theory: dict[str, float] | None = None
+    federation: Any,
+    seeds: int = 1,
+    progress: Progress | None = None,
+    theory: dict[str, float] | None = None,
+    watch: Callable[[list[Recorder]], None] | None = None,
 ) -> Result:
-    """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges."""
+    """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges.
+
+    `watch` is given the recorders before they begin, to look into while they run.
+    """
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
+        raise BadInput("seeds", seeds, "a whole number, at least 1")
     strict = theory is None
     extra_theory = getattr(federation.algorithm, "extra_theory", None) if theory is None else None
     setup = federation.setup() if theory is None else None
@@ -117,6 +133,8 @@ def run(
 
     recorders = [Recorder(federation, federation.seed + i, seeds > 1, strict) for i in range(seeds)]
     recorders[0].setup = setup
+    if watch:
+        watch(recorders)
     interrupted = False
     workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
     with ThreadPoolExecutor(workers) as pool:
@@ -146,4 +164,7 @@ def run(
         interrupted,
         sum(recorder.seconds for recorder in begun),
         begun[0].graph if begun else None,
+        unit=begun[0].task.unit if begun else "",
+        notes=begun[0].task.notes if begun else (),
+        listed=list(begun[0].task.listed) if begun else [],
     )

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from archipel.errors import BadInput, Missing
-from archipel.regions import ANYWHERE, BALL, in_cvxpy, lowest, project
+from archipel.problems.regions import ANYWHERE, BALL, in_cvxpy, lowest, project
 
 
 class Total(Protocol):

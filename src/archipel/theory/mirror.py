@@ -1,7 +1,7 @@
 """The regret bounds that figure 4.1 of the dissertation draws, as printed, and what holds for the sound form.
 
 Orders of growth are computed with constant one, as the figure does. The `sound_*` bounds belong to the
-form that `algorithms.mirror` describes; a test runs it against them.
+form that `parts.learn.maps` describes; a test runs it against them.
 """
 
 from typing import Any
@@ -57,7 +57,7 @@ def sound_dynamic(
 
 
 def sound_averaged(steps: Any, divergence: float, length: float, gradient: float, apart: Any) -> Any:
-    """A client's share of the regret (2.6) of `algorithms.dual_averaging` for T = 1 .. len(steps).
+    """A client's share of the regret (2.6) of `parts.learn.dual_averaging` for T = 1 .. len(steps).
 
     B / eta_T + sum_t eta_t (length^2 / 2 + gradient apart_t), with B the most that B(x || start) is, length^2 = G^2 +
     E||noise||_*^2 / n, and apart_t how far clients' means of all gradients are from the common one when round t begins

@@ -98,7 +98,7 @@ class Seen(NamedTuple):
 
     view: Any  # algorithms.pgfl.View
     links: Any  # among servers
-    data: Any  # algorithms.local.Factors
+    data: Any  # parts.learn.solve.Factors
     shrinkage: Any  # (clients,): 2 lambda / |C_s|
     loss: int
 
@@ -194,5 +194,5 @@ def impact(federation: Any, start: str) -> Impact:
         distance.append(float(np.max(np.sum((models - others) ** 2, -1))))
     setup = lending.setup()
     eta = largest_distance(algorithm.optima(setup, algorithm.view(setup))[0])
-    bound = borrowing_bound(instances[0].plan.settings.taus, eta)
+    bound = borrowing_bound(instances[0].plan.settings.mix.taus, eta)
     return Impact(np.array(distance), bound, int(np.sum(np.array(distance) > bound * (1 + 1e-9))))

@@ -12,6 +12,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from archipel.deploy.node import Node
 from archipel.deploy.roster import roster_of
 from archipel.deploy.sources import ProblemSource, source_of
@@ -22,13 +24,21 @@ from archipel.deploy.torture.noise import SeededSource
 from archipel.deploy.view import view_of
 from archipel.deploy.world import Disk, Link
 from archipel.errors import BadInput, Diverged, Missing
+from archipel.node import mapped
 from archipel.privacy.journal import Damaged
-from archipel.privacy.ledger import Overspent
+from archipel.privacy.ledger import Ledger, Overspent
 from archipel.privacy.noise import noise_from
 
 EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)  # as in run_node
 EPOCH = 1_700_000_000.0  # what clocks say when all begins
+LOOKED_AT = 3600.0  # seconds between two status files, which nobody reads here
+AGAIN = 12  # times that a node which halts for the same reason is started again
 SOON = 1e-6  # seconds that pass at least between two beats of a node
+
+
+def own(value: Any) -> Any:
+    """A copy of an array; anything else as it is."""
+    return np.array(value) if isinstance(value, np.ndarray) else value
 
 
 class Crash(BaseException):
@@ -129,9 +139,7 @@ class Sensor(ProblemSource):
     def look(self, moment: Any) -> tuple[bool, Any]:
         simulation = self.host.simulation
         spread = 0.75 + 0.5 * uniform(simulation.seed, self.host.number, int(moment.round), 2)
-        self.host.sample_at = max(self.host.sample_at, simulation.time - simulation.interval) + (
-            simulation.interval * spread
-        )
+        self.host.sample_at = simulation.time + simulation.interval * spread
         return super().look(moment)
 
 
@@ -203,6 +211,7 @@ class Simulation:
         if host.node is not None or host.done:
             return
         host.lives += 1
+        host.step = 0.0  # a machine that starts sets its clock
         host.box.clear()
         host.disk.point = host.point
         self.note("start", host.label, host.lives)
@@ -217,12 +226,24 @@ class Simulation:
             self.at(self.time, self.wake, host, host.token)
 
     def open(self, host: Host) -> None:
-        view = view_of(self.federation, host.name, self.federation.instance())
+        view = self.view(host.name)
         source = source_of(view, "", Path())
         if source is not None and self.interval:
             source = Sensor(view, host)
         host.node = host.last = Node(view, Door(host), self.deploy, source)
+        host.node.report_every = LOOKED_AT
         self.watcher.started(host)
+
+    def view(self, name: str) -> Any:
+        """What a node's process reads of the federation when it starts, untouched by earlier lives."""
+        pristine = self.instance
+        task = pristine.task._replace(source=mapped(own, pristine.task.source))
+        settings, ledgers = pristine.plan.settings, getattr(pristine.plan.settings, "ledgers", None)
+        if ledgers:
+            fresh = [Ledger(ledger.node, ledger.terms, ledger.budget, ledger.charges) for ledger in ledgers]
+            settings = settings._replace(ledgers=fresh)
+        plan = pristine.plan._replace(settings=settings)
+        return view_of(self.federation, name, pristine._replace(task=task, plan=plan))
 
     def beat(self, host: Host) -> None:
         """Let a node do what it can, and wake it when it wants to be woken."""
@@ -275,15 +296,14 @@ class Simulation:
         host.token += 1
         host.halts[sentence] += 1
         self.watcher.halted(host, sentence)
-        if self.restarts and host.halts[sentence] <= 20:
-            self.at(self.time + 5.0 * host.halts[sentence], self.start, host)
+        if self.restarts and host.halts[sentence] <= AGAIN:
+            self.at(self.time + min(5.0 * 2 ** host.halts[sentence], 600.0), self.start, host)
 
     # --- the network --------------------------------------------------------------------------------------------------
 
     def carry(self, host: Host, to: str, data: bytes) -> None:
         """Bytes on their way: as long as it takes, unless something happens to them on that link."""
-        if host.label == host.name:
-            self.watcher.sends(host, to, data)
+        self.watcher.sends(host, to, data)
         edge = host.name, to
         if edge not in self.edges:
             self.refused.append(edge)

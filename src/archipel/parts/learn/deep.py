@@ -17,7 +17,7 @@ from archipel.node import add_exactly, add_scaled
 from archipel.parts import LearnPiece, ProtectPiece, empty
 from archipel.privacy.bounding import shrink
 from archipel.problems.models.learners import check_finite, learner_of, names_of, sizes_of
-from archipel.regions import Region, anywhere, ball, project
+from archipel.problems.regions import Region, anywhere, ball, project
 from archipel.turns import Setup
 
 

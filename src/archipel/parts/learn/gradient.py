@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.describe import Checked
 from archipel.node import kernel
 from archipel.parts import LearnPiece, ProtectPiece
 from archipel.parts.learn.online import Steps, descent
@@ -34,9 +35,10 @@ def finding(pay: Any, bound: Any, noise: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Gradient:
+class Gradient(Checked):
     """The descent direction of each new sample, for a share part that says it."""
 
+    section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "stream"
 
     def sensitivity(self, setup: Setup) -> float:

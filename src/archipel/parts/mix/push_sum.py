@@ -106,7 +106,11 @@ class PushSum(Checked):
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if share.of_change:
-            raise BadInput("algorithm.share.change", True, "false: what is pushed is a model, and a part of it kept")
+            right = "false: what is pushed is a model, and a share of it is kept"
+            raise BadInput("algorithm.share.change", True, right)
+        if not place.own:
+            right = "another mix: a server hears all there is, nothing is pushed"
+            raise BadInput("algorithm.mix.kind", "push-sum", right)
         if share.uniform:
             return push_whole.piece(share, place, self.limit)
         zeros = np.zeros(place.size, place.dtype)

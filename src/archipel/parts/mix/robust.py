@@ -19,7 +19,7 @@ from archipel.describe import Checked, key
 from archipel.node import assign, kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
 from archipel.parts.mix import rules
-from archipel.parts.mix.rules import Rule, Scratch
+from archipel.parts.mix.rules import Rule, Scratch, is_finite, set_all
 from archipel.turns import Setup
 
 R = TypeVar("R", bound="Robust")
@@ -41,9 +41,8 @@ def hearing(fold: Any) -> Any:
     def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
         """A whole word takes the place of what its sender said before."""
         words, flags = inbox.words[edge.place], inbox.said[edge.place]
-        for j in range(words.shape[0]):
-            words[j] = 0
-            flags[j] = 0
+        set_all(words, 0)
+        set_all(flags, 0)
         fold(words, flags, said, words.dtype.type(1), settings)
         inbox.heard[edge.place] = 1
 
@@ -56,9 +55,8 @@ def hearing_parts(fold: Any) -> Any:
     def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
         """What a word says takes the place of what its sender said of the same parameters before."""
         values, flags = inbox.fresh[0], inbox.fresh[1]
-        for j in range(values.shape[0]):
-            values[j] = 0
-            flags[j] = 0
+        set_all(values, 0)
+        set_all(flags, 0)
         fold(values, flags, said, values.dtype.type(1), settings)
         for j in range(values.shape[0]):
             if flags[j] > 0:
@@ -67,15 +65,6 @@ def hearing_parts(fold: Any) -> Any:
         inbox.heard[edge.place] = 1
 
     return hear
-
-
-@kernel
-def is_finite(word: Any) -> Any:
-    wrong = 0
-    for j in range(word.shape[0]):
-        if not abs(word[j]) < np.inf:
-            wrong += 1
-    return wrong == 0
 
 
 @kernel
@@ -132,9 +121,8 @@ def among(rule: Any, fill: Any) -> Any:
         """The robust mean of one's own model and those that were heard."""
         count = gather(inbox)
         fill(inbox, count, me.model)
-        for j in range(me.model.shape[0]):
-            inbox.words[count, j] = me.model[j]
-            inbox.said[count, j] = 1
+        assign(inbox.words[count], me.model)
+        set_all(inbox.said[count], 1)
         if count > 0:
             rule(me.model, inbox.words, inbox.said, count + 1, inbox.scratch, settings.mix)
 
@@ -149,8 +137,7 @@ def at_server_of_changes(rule: Any, fill: Any) -> Any:
         count = gather(inbox)
         if count > 0:
             fill(inbox, count, me.model)
-            for j in range(me.model.shape[0]):
-                inbox.fresh[0, j] = 0
+            set_all(inbox.fresh[0], 0)
             rule(inbox.fresh[0], inbox.words, inbox.said, count, inbox.scratch, settings.mix)
             for j in range(me.model.shape[0]):
                 me.model[j] += inbox.fresh[0, j]

@@ -40,6 +40,7 @@ def sort_first(values: Any, count: Any) -> None:
 
 
 @fast(sort_first)
+@kernel
 def sort_first_loop(values: Any, count: Any) -> None:
     gap = count // 2
     while gap > 0:
@@ -68,6 +69,31 @@ def distance_loop(a: Any, b: Any) -> Any:
     return total
 
 
+def set_all(a: Any, value: Any) -> None:
+    """Every element = value."""
+    a[...] = value
+
+
+@fast(set_all)
+def set_all_loop(a: Any, value: Any) -> None:
+    for j in range(a.shape[0]):
+        a[j] = value
+
+
+def is_finite(a: Any) -> Any:
+    """Whether all elements are numbers, none of them infinite."""
+    return bool(np.isfinite(a).all())
+
+
+@fast(is_finite)
+def is_finite_loop(a: Any) -> Any:
+    wrong = 0
+    for j in range(a.shape[0]):
+        if not abs(a[j]) < np.inf:
+            wrong += 1
+    return wrong == 0
+
+
 @kernel
 def liars(count: Any, share: Any) -> Any:
     """f: as many as may lie, and less than half."""
@@ -82,29 +108,63 @@ def coordinate(values: Any, words: Any, said: Any, count: Any, j: Any) -> Any:
         if said[i, j] > 0:
             values[found] = words[i, j]
             found += 1
-    sort_first(values, found)
+    sort_first_loop(values, found)
     return found
+
+
+def sorted_words(words: Any, said: Any, count: Any) -> tuple[Any, Any]:
+    """What was said of each coordinate, sorted, and by how many."""
+    there = said[:count] > 0
+    return np.sort(np.where(there, words[:count], np.inf), 0), there.sum(0)
+
+
+def medians(out: Any, words: Any, said: Any, count: Any, values: Any) -> None:
+    """The median of each coordinate, of which something was said."""
+    ordered, found = sorted_words(words, said, count)
+    some = np.flatnonzero(found)
+    low, high = ordered[(found[some] - 1) // 2, some], ordered[found[some] // 2, some]
+    out[some] = out.dtype.type(0.5) * (low + high)
+
+
+@fast(medians)
+def medians_loop(out: Any, words: Any, said: Any, count: Any, values: Any) -> None:
+    half = out.dtype.type(0.5)
+    for j in range(out.shape[0]):
+        found = coordinate(values, words, said, count, j)
+        if found > 0:
+            out[j] = half * (values[(found - 1) // 2] + values[found // 2])
+
+
+def trimmed_means(out: Any, words: Any, said: Any, count: Any, values: Any, share: Any) -> None:
+    """The mean of each coordinate, of which something was said, without its least and its greatest values."""
+    ordered, found = sorted_words(words, said, count)
+    dropped = np.array([liars(int(n), share) for n in range(count + 1)])[found]
+    place = np.arange(count)[:, None]
+    kept = (place >= dropped) & (place < found - dropped)
+    some = found > 0
+    out[some] = np.where(kept, ordered, 0).sum(0)[some] / (found - 2 * dropped)[some].astype(out.dtype)
+
+
+@fast(trimmed_means)
+def trimmed_means_loop(out: Any, words: Any, said: Any, count: Any, values: Any, share: Any) -> None:
+    for j in range(out.shape[0]):
+        found = coordinate(values, words, said, count, j)
+        if found > 0:
+            dropped = liars(found, share)
+            total = out.dtype.type(0)
+            for i in range(dropped, found - dropped):
+                total += values[i]
+            out[j] = total / out.dtype.type(found - 2 * dropped)
 
 
 @kernel
 def median(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
-    half = out.dtype.type(0.5)
-    for j in range(out.shape[0]):
-        found = coordinate(scratch.values, words, said, count, j)
-        if found > 0:
-            out[j] = half * (scratch.values[(found - 1) // 2] + scratch.values[found // 2])
+    medians(out, words, said, count, scratch.values)
 
 
 @kernel
 def trimmed_mean(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
-    for j in range(out.shape[0]):
-        found = coordinate(scratch.values, words, said, count, j)
-        if found > 0:
-            dropped = liars(found, settings.share)
-            total = out.dtype.type(0)
-            for i in range(dropped, found - dropped):
-                total += scratch.values[i]
-            out[j] = total / out.dtype.type(found - 2 * dropped)
+    trimmed_means(out, words, said, count, scratch.values, settings.share)
 
 
 @kernel
@@ -142,8 +202,7 @@ def krum(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: An
 def multi_krum(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
     dropped = liars(count, settings.share)
     krum_scores(words, count, scratch, dropped)
-    for j in range(out.shape[0]):
-        out[j] = 0
+    set_all(out, 0)
     part = out.dtype.type(1) / out.dtype.type(count - dropped)
     for _ in range(count - dropped):
         i = best(scratch.scores, count)
@@ -157,14 +216,13 @@ def geometric_median(out: Any, words: Any, said: Any, count: Any, scratch: Any, 
     real = out.dtype.type
     for _ in range(settings.steps):
         weights = real(0)
-        for j in range(out.shape[0]):
-            scratch.step[j] = 0
+        set_all(scratch.step, 0)
         for i in range(count):
             weight = real(1) / max(real(settings.radius), real(math.sqrt(distance(words[i], out))))
             add_scaled(scratch.step, weight, words[i])
             weights += weight
-        for j in range(out.shape[0]):
-            out[j] = scratch.step[j] / weights
+        set_all(out, 0)
+        add_scaled(out, real(1) / weights, scratch.step)
 
 
 @kernel
@@ -172,11 +230,10 @@ def centred_clipping(out: Any, words: Any, said: Any, count: Any, scratch: Any, 
     """v += the mean of (x_i - v) min(1, tau / ||x_i - v||); `radius` is tau."""
     real = out.dtype.type
     for _ in range(settings.steps):
-        for j in range(out.shape[0]):
-            scratch.step[j] = 0
+        set_all(scratch.step, 0)
         for i in range(count):
             length = real(math.sqrt(distance(words[i], out)))
             factor = real(1) if length <= settings.radius else real(settings.radius) / length
-            for j in range(out.shape[0]):
-                scratch.step[j] += factor * (words[i, j] - out[j])
+            add_scaled(scratch.step, factor, words[i])
+            add_scaled(scratch.step, -factor, out)
         add_scaled(out, real(1) / real(count), scratch.step)

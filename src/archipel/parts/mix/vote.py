@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
@@ -32,9 +32,10 @@ def mean(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Vote:
+class Vote(Checked):
     """A server moves each parameter by `step`, where most clients want it to go, or by their mean."""
 
+    section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
 
     step: float = key(0.005, "how far a vote moves a parameter", above=0)

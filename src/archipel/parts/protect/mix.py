@@ -19,7 +19,7 @@ from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace
 from archipel.node import fill, kernel
 from archipel.parts import ProtectPiece, empty
-from archipel.parts.protect.openly import always, as_it_is, free, no_noise
+from archipel.parts.protect.openly import always, as_it_is, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.alike import AlikeAccountant, counted
@@ -89,7 +89,7 @@ class AtMix(Checked):
     asked: float = key(1.0, "chance that the server asks a client, in secret", above=0, at_most=1)
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        policy, graph = setup.privacy, setup.graph
+        policy, graph = table_of(setup), setup.graph
         if not graph.servers:
             raise BadInput("algorithm.protect.kind", "at-mix", "another: among peers nobody is trusted with a sum")
         if policy.unit != "client":

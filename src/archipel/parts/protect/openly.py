@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from archipel.describe import Checked
+from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import NONE, ProtectPiece, empty
 from archipel.turns import Setup
@@ -25,6 +26,11 @@ def no_noise(values: Any, scale: Any, settings: Any, moment: Any) -> None:
 
 
 @kernel
+def unguarded(values: Any, limit: Any, scale: Any, settings: Any, key: Any) -> None:
+    pass
+
+
+@kernel
 def always(me: Any, settings: Any, moment: Any) -> Any:
     return True
 
@@ -32,6 +38,13 @@ def always(me: Any, settings: Any, moment: Any) -> Any:
 @kernel
 def any_sum(values: Any, me: Any, settings: Any, moment: Any) -> Any:
     return True
+
+
+def table_of(setup: Setup) -> Any:
+    """The [privacy] table, which a part that protects by it needs."""
+    if setup.privacy is None:
+        raise BadInput("privacy", "(missing)", "a table [privacy]: a part protects, and does not know how much")
+    return setup.privacy
 
 
 @dataclass(frozen=True)
@@ -42,4 +55,4 @@ class Openly(Checked):
     where: ClassVar[str] = "nowhere"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        return ProtectPiece(free, as_it_is, no_noise, always, any_sum, empty(setup.task.clients), NONE)
+        return ProtectPiece(free, as_it_is, no_noise, always, any_sum, empty(setup.task.clients), NONE, guard=unguarded)

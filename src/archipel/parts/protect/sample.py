@@ -21,7 +21,7 @@ from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import ProtectPiece
-from archipel.parts.protect.openly import always, any_sum
+from archipel.parts.protect.openly import always, any_sum, table_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.accountant import Accountant, spend_all
 from archipel.privacy.bounding import norm_l1, norm_l2
@@ -79,7 +79,7 @@ class AtSample(Checked):
     where: ClassVar[str] = "sample"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        policy, count = setup.privacy, setup.task.clients
+        policy, count = table_of(setup), setup.task.clients
         if policy.relation != "replace-one":
             right = '"replace-one": that a client has news in a round is not hidden'
             raise BadInput("privacy.relation", policy.relation, right)

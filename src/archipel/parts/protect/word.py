@@ -14,7 +14,7 @@ from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts import ProtectPiece
-from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise
+from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
 from archipel.parts.protect.sample import Private, accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.bounding import clip_l1, clip_l2
@@ -71,7 +71,7 @@ class AtWord(Checked):
     where: ClassVar[str] = "word"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        policy, count = setup.privacy, setup.task.clients
+        policy, count = table_of(setup), setup.task.clients
         if policy.relation != "replace-one":
             right = '"replace-one": that a client takes part in a round is not hidden'
             raise BadInput("privacy.relation", policy.relation, right)

@@ -7,11 +7,11 @@ unbiased.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import key
+from archipel.describe import Checked, key
 from archipel.draws import SIGN, uniform
 from archipel.node import kernel
 from archipel.parts import SharePiece, empty
@@ -75,9 +75,10 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(Checked):
     """The signs of what a round changed, each standing for `scale`; with a `bound` they are stochastic."""
 
+    section: ClassVar[str] = "algorithm.share"
     scale: float = key(1.0, "what a sign stands for", above=0)
     bound: float = key(0.0, "the largest size of a component, for stochastic signs; 0: plain ones", at_least=0)
     of: str = key("change", "whose signs", choices=("change", "gradient"))

@@ -1,0 +1,65 @@
+"""The command that tries many values of some keys."""
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+screen = Console(markup=False, emoji=False)
+BEST = 10  # trials that the screen shows
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(sweep)
+
+
+def sweep(
+    federation: Annotated[Path, typer.Argument(help="A federation, described in TOML.")],
+    axes: Annotated[list[str], typer.Argument(help="Keys and what to try: step=0.1:1.0:log, privacy.epsilon=1,2,4.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the trials; an unfinished sweep goes on.")] = Path(
+        "sweep"
+    ),
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of each trial.")] = 1,
+    trials: Annotated[int, typer.Option("--trials", min=0, help="How many; 0: a whole grid, or 50.")] = 0,
+    metric: Annotated[str, typer.Option("--metric", help="What is to be good.")] = "mse",
+    how: Annotated[str, typer.Option("--how", help="tpe or random, where there are ranges.")] = "tpe",
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Trials at once; 0: one a core.")] = 0,
+) -> None:
+    """Try many values of some keys: a grid, at random, or where it looks best (Optuna's TPE).
+
+    Writes sweep.csv and sweep.html. Killed and started again, it goes on where it was.
+
+    Example: archipel sweep federation.toml algorithm.step=0.1,0.2,0.4 --out sweep
+    """
+    from archipel.errors import BadInput, did_you_mean, spoken
+    from archipel.report import write_table
+    from archipel.results import ready
+    from archipel.sweep import Sweep, axis_of, rows
+
+    if how not in ("tpe", "random"):
+        raise BadInput("--how", how, did_you_mean(how, ("tpe", "random")))
+    planned = Sweep(federation, tuple(map(axis_of, axes)), out, metric, seeds, trials, how, jobs)
+    planned.check()
+    ready(out)
+    found = rows(planned.run(), metric)
+    columns = list(dict.fromkeys(name for row in found for name in row))
+    with (out / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(found)
+    write_table(
+        f"{federation.stem}: a sweep", f"{len(found)} trials, the best first.", columns, found, out / "sweep.html"
+    )
+    grid = Table(*columns)
+    for row in found[:BEST]:
+        grid.add_row(*(shown(row.get(name), spoken) for name in columns))
+    screen.print(grid)
+    screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
+
+
+def shown(value: Any, spoken: Any) -> str:
+    return "" if value is None else spoken(value) if isinstance(value, float) else str(value)

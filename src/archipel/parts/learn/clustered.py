@@ -1,0 +1,98 @@
+"""What a client of PGFL does, (4) and (5): a primal step towards its cluster's model, told noised, and its dual.
+
+Gauthier et al., IEEE TSIPN 2023; comes in a pair with `mix.cluster_admm`. A client says v_k = w_k - phi_k / rho. In the
+exact form the dual follows the model that was learned from, before it is said; as published, the server's answer to it.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from archipel.node import LEARNED, NOTHING, SAID, add_scaled, assign, kernel
+
+
+class Personal(NamedTuple):
+    """What a client keeps of its server."""
+
+    dual: Any  # phi_k
+    base: Any  # w_{s,(q)}, as the server told it
+    asked: Any  # (1,): whether the server wants to hear from it
+    spoke: Any  # (1,): whether it did, this round
+    cluster: Any  # (1,): as the server told it
+
+
+class Primal(NamedTuple):
+    penalty: Any  # rho
+    change: Any  # the round from which clients have the data of their second segment
+    radius: Any
+
+
+@kernel
+def reach(me: Any, settings: Any, moment: Any) -> Any:
+    """(43): how far one unit moves the model."""
+    return me.protect.change[0] / settings.learn.penalty
+
+
+@cache
+def pulled(squared: bool) -> Any:
+    @kernel
+    def pull(me: Any, settings: Any, segment: Any) -> None:
+        """phi_k + rho w_s, and of a squared loss 2 X^T y / D."""
+        for j in range(me.model.shape[0]):
+            me.learn.pull[j] = me.mix.dual[j] + settings.learn.penalty * me.mix.base[j]
+            if squared:
+                me.learn.pull[j] += me.learn.data.moment[segment, j]
+
+    return pull
+
+
+@kernel
+def follow(me: Any, settings: Any) -> None:
+    """(5): phi_k += rho (w_s - w_k), with what was told in place of w_k."""
+    add_scaled(me.mix.dual, settings.learn.penalty, me.mix.base)
+    add_scaled(me.mix.dual, -settings.learn.penalty, me.protect.told)
+
+
+@kernel
+def wait(me: Any, settings: Any) -> None:
+    """As published: the dual follows when the server has answered."""
+
+
+@cache
+def acting(pay: Any, pull: Any, solve: Any, tell: Any, settle: Any) -> Any:
+    @kernel
+    def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
+        """(4): argmin f_k(w) - <phi_k, w - w_s> + rho/2 ||w - w_s||^2; (12), and the summand of (8) or (13)."""
+        me.mix.spoke[0] = 0
+        if not moment.present or me.mix.asked[0] == 0:
+            return NOTHING
+        segment = 1 if moment.round >= settings.learn.change else 0
+        pull(me, settings, segment)
+        weight = me.learn.shrinkage[0] + settings.learn.penalty
+        solve(me.model, me.learn, data, me.learn.pull, weight, segment, settings.learn.radius)
+        scale = pay(me, settings, moment)
+        if scale < 0.0:
+            return LEARNED
+        tell(me, scale, settings, moment)
+        settle(me, settings)
+        assign(said.values, me.protect.told)
+        add_scaled(said.values, -1.0 / settings.learn.penalty, me.mix.dual)
+        me.mix.spoke[0] = 1
+        return SAID
+
+    return act
+
+
+@kernel
+def take_exact(me: Any, said: Any, settings: Any, moment: Any) -> None:
+    """Keep the server's answer."""
+    assign(me.mix.base, said.values)
+    me.mix.asked[0] = said.asked[0]
+    me.mix.cluster[0] = said.cluster[0]
+
+
+@kernel
+def take_published(me: Any, said: Any, settings: Any, moment: Any) -> None:
+    """Keep the server's answer; who took part updates its dual, (5)."""
+    take_exact(me, said, settings, moment)
+    if me.mix.spoke[0] == 1:
+        follow(me, settings)

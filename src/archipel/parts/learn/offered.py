@@ -1,0 +1,118 @@
+"""Clients look, a server steps: the gradient of the newest sample, clipped and noised, as a step in a server's region.
+
+Three parts that only come together: what a client learns, what it says of it, and what a server makes of that.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from archipel.describe import Checked, key
+from archipel.node import assign, exact, kernel
+from archipel.parts import NONE, LearnPiece, MixPiece, Place, ProtectPiece, SharePiece, empty
+from archipel.parts.learn import maps
+from archipel.parts.learn.mirror import MirrorSettings, MirrorState, MirrorStep
+from archipel.parts.learn.regret import known_of, played_rows, player_of
+from archipel.parts.mix.mean import Mean
+from archipel.parts.protect.gradient import noise_of, typical_scale
+from archipel.parts.share import whole
+from archipel.privacy.noise import GAUSSIAN
+from archipel.problems.regions import BALL, PROJECTIONS
+from archipel.turns import Setup
+
+
+@cache
+def offering(play: Any, look: Any, step_of: Any) -> Any:
+    @kernel
+    def learn(me: Any, data: Any, settings: Any, moment: Any) -> Any:
+        """Play the model; the step on this round's sample, clipped and noised, and paid before."""
+        play(me.learn.played, me.model, data, settings.learn.known, moment.round)
+        if not moment.present or look(me, data, settings, moment) < 0.0:
+            return False
+        step = step_of(settings.learn.steps, moment.round)
+        for j in range(me.model.shape[0]):
+            me.learn.gradient[j] *= -step
+        return True
+
+    return learn
+
+
+@kernel
+def write(said: Any, me: Any, settings: Any, moment: Any) -> None:
+    assign(said.values, me.learn.gradient)
+
+
+@cache
+def projecting(finish: Any, project: Any) -> Any:
+    @exact
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """A step along the mean of what was heard, back into the region."""
+        finish(me, inbox, settings, moment)
+        project(me.model, me.model, settings.learn.map)
+
+    return merge
+
+
+@dataclass(frozen=True)
+class Offered(MirrorStep):
+    """A step on the newest sample, for a server to take. It fits the noise of the mean of those that a server asks."""
+
+    asked: float = key(1.0, "chance that a server asks a client that is there", above=0, at_most=1)
+
+    def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
+        self.check(setup)
+        rows, mapped, policy = setup.task.clients, self.mapped(setup.task.size), setup.privacy
+        known = known_of(setup, mapped)
+        steps = maps.Pace(
+            maps.width(mapped),
+            self.length(setup, mapped, 0.0, 1.0),
+            0.0,
+            0.0,
+            float(self.step or 0.0),
+            float(self.decay),
+        )
+        clip = float(policy.guard().clip) if policy else math.inf
+        settings = MirrorSettings(mapped, steps, known, clip, 1.0, NONE)
+        look = self.looks(setup, protect, known)
+        state = MirrorState(np.zeros((rows, setup.task.size), setup.dtype), played_rows(rows), empty(rows))
+        return LearnPiece(
+            offering(player_of(setup, known), look, self.step_of()), state, settings, True, read_by="gradient"
+        )
+
+    def length(self, setup: Setup, mapped: Any, slope: float, spread: float) -> float:
+        drawn, policy = noise_of(setup), setup.privacy
+        heard = max(self.asked * setup.task.clients / setup.graph.servers, 1.0)
+        kind = "gaussian" if drawn.law == GAUSSIAN else "laplace"
+        longest = self.gradient if policy is None else policy.clip
+        return maps.noisy_length(longest, typical_scale(drawn) / math.sqrt(heard), setup.task.size, kind, mapped)
+
+
+@dataclass(frozen=True)
+class OfferedSteps(Checked):
+    """A client says its step, and is told the server's model."""
+
+    section: ClassVar[str] = "algorithm.share"
+
+    def make(self, setup: Setup) -> SharePiece:
+        return whole.Whole().make(setup)._replace(write=write, of_change=True, needs=("gradient",))
+
+
+@dataclass(frozen=True)
+class InRegion(Checked):
+    """The mean step, back into the region."""
+
+    section: ClassVar[str] = "algorithm.mix"
+    needs_whole: ClassVar[bool] = False
+
+    def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        made = Mean(0).make(setup, share, place)
+        return made._replace(finish=projecting(made.finish, PROJECTIONS[BALL]))
+
+    def one_way(self) -> Mean:
+        return Mean(0)
+
+    def across(self) -> Mean:
+        return Mean(0)

@@ -1,0 +1,153 @@
+"""Noise enters with the gradient of a sample: clipped as a whole, paid for and noised before a step is taken with it.
+
+A sample is used in one round and noised before anything else happens to it, so it pays once, however long the stream. A
+client that hides all its samples pays for all its rounds. The ledger states both; the budget is for the policy's unit.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from archipel.describe import Checked
+from archipel.errors import BadInput
+from archipel.node import exact
+from archipel.parts import ProtectPiece
+from archipel.parts.protect.openly import always, any_sum
+from archipel.parts.protect.sample import Private, bound, noise, pay
+from archipel.privacy.account import accounts
+from archipel.privacy.accountant import Accountant, Paid, account_of, finite, spend_all
+from archipel.privacy.bounding import clip_l1, clip_l2
+from archipel.privacy.ledger import ENFORCED, Assumption
+from archipel.privacy.noise import NONE, disturb
+from archipel.privacy.policy import Noise, release_costs
+from archipel.turns import Setup
+
+LEVELS = {"event": "one sample of the stream", "client": "all samples of a client"}
+
+
+@cache
+def guarding(order: int, law: int) -> Any:
+    @exact
+    def guard(values: Any, limit: Any, scale: Any, settings: Any, key: Any) -> None:
+        """Clip in the norm of the noise, then noise: here a sample enters the state."""
+        if order == 2:
+            clip_l2(values, limit)
+        else:
+            clip_l1(values, limit)
+        disturb(values, law, scale, key)
+
+    return guard
+
+
+class TwoLevels(Accountant):
+    """An accountant that says what one sample has paid, and what a client has."""
+
+    __slots__ = ()
+
+    def levels(self, tables: dict[str, Any]) -> dict[str, Paid]:
+        """What was paid so far, at both levels."""
+        table = account_of(tables[self.role])
+        releases = table.releases[:, 0]
+        return {
+            "event": self._replace(per_sample=True).priced(table.dearest[:, 0].astype(float), releases),
+            "client": self._replace(per_sample=False).priced(table.summed[:, 0].astype(float), releases),
+        }
+
+    def planned_levels(self) -> dict[str, Paid]:
+        """What will have been paid at most, at both levels: a client's samples are all alike, or it is a bound."""
+        count = np.asarray(self.planned_releases)
+        planned = np.asarray(self.planned, float)
+        event = planned if self.per_sample else np.full(planned.shape, np.nan)
+        if self.alike:
+            each = planned if self.per_sample else np.divide(planned, count, np.zeros_like(planned), where=count > 0)
+            event, planned = each, each * count
+        return {
+            "event": self._replace(per_sample=True).priced(event, count),
+            "client": self._replace(per_sample=False).priced(planned, count),
+        }
+
+    def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+        return self.written(self.paid(tables), over_time) | {"levels": self.stated(self.levels(tables))}
+
+    def outlook(self) -> dict[str, Any]:
+        """What ledger.json will say at most."""
+        said = self.written(self.forecast(), [])
+        return said | {"levels": self.stated(self.planned_levels())} if self.alike else said
+
+    def stated(self, levels: dict[str, Paid]) -> dict[str, Any]:
+        """Both levels as they are written down: the dearest client's."""
+        return {
+            name: {
+                "unit": LEVELS[name],
+                "relation": self.policy.relation,
+                "rho": finite(paid.rho.max(initial=0.0)),
+                "epsilon": finite(paid.epsilon.max(initial=0.0)),
+                "delta": self.delta,
+            }
+            for name, paid in levels.items()
+        }
+
+
+@dataclass(frozen=True)
+class AtGradient(Checked):
+    """A sample's gradient is clipped to `privacy.clip`, paid for and noised before it enters the model."""
+
+    section: ClassVar[str] = "algorithm.protect"
+    where: ClassVar[str] = "sample"
+
+    def make(self, setup: Setup, learn: Any) -> ProtectPiece:
+        policy, drawn, change = setup.privacy, noise_of(setup), learn.sensitivity(setup)
+        per_sample, guard = policy.unit == "sample", policy.guard()
+        costs = release_costs(drawn.law, change, drawn.first * drawn.shape[drawn.shape >= 0])
+        planned, releases = spend_all(costs, drawn.limit, per_sample)
+        norm = (
+            f"two gradients that are clipped to C = {policy.clip:g} differ by at most 2 C in the L{policy.order} norm"
+        )
+        held = (
+            Assumption(f"{norm}, which the noise is calibrated to", ENFORCED if policy.enforce else "assumed"),
+            Assumption("noise is added to every gradient before it enters the model", ENFORCED),
+            Assumption("every sample is used in one round", ENFORCED),
+            *learn.supposed(),
+        )
+        accountant = TwoLevels(
+            policy, policy.terms(*held), setup.seed, setup.task.names, planned, releases, drawn.alike,
+            "client" if setup.graph.servers else "peer", per_sample,
+        )  # fmt: skip
+        settings = Private(drawn.law, drawn.shape, int(per_sample), float(change), float(guard.clip), policy.order)
+        return ProtectPiece(
+            pay, bound, noise, always, any_sum, accounts(drawn.first, drawn.limit), settings, accountant,
+            guard=guarding(policy.order, drawn.law),
+        )  # fmt: skip
+
+
+def sensitivity(setup: Setup) -> float:
+    """Two clipped gradients differ by at most this."""
+    return 2 * float(setup.privacy.clip) if setup.privacy is not None else 0.0
+
+
+def noise_of(setup: Setup) -> Noise:
+    """The noise that a [privacy] table asks for; none without one."""
+    policy, clients = setup.privacy, setup.task.clients
+    if policy is None:
+        return Noise(NONE, np.zeros((clients, 1)), np.ones(1), np.full((clients, 1), np.inf), True)
+    if policy.relation != "replace-one":
+        right = '"replace-one": that a client has news in a round is not hidden'
+        raise BadInput("privacy.relation", policy.relation, right)
+    if policy.protects and not policy.clip < math.inf:
+        right = "a finite bound on each sample's gradient: no noise covers an infinite sensitivity"
+        raise BadInput("privacy.clip", policy.clip, right)
+    for name, limit in vars(policy.bounds).items():
+        if limit < math.inf:
+            raise BadInput(f"privacy.bounds.{name}", limit, "none: a sample's gradient is clipped, by privacy.clip")
+    return policy.noise_of([[sensitivity(setup)]], clients, setup.rounds, setup.seed, policy.unit == "sample")
+
+
+def typical_scale(noise: Noise) -> float:
+    """The root of the mean square of the noise over clients and rounds: what one step for all has to fit."""
+    heard = noise.shape[noise.shape >= 0]
+    if noise.law == NONE or not len(heard):
+        return 0.0
+    return float(np.sqrt(np.mean(noise.first**2) * np.mean(heard**2)))

@@ -1,0 +1,90 @@
+"""Data is looked at before anything learns from it: what is constant, odd, left out or not used is said."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from archipel.errors import spoken
+from archipel.problems.splits.shards import Shards
+
+FAR = 10.0  # spreads between a client's middle and the others', from which on it is odd
+TIMES = 30.0  # as is a client whose values spread so many times as much as the others'
+RARE = 0.05  # share of a class below which accuracy says little
+FEW = 4  # clients from which on one can be odd against the others
+NAMED = 5  # remarks of one sort that are named
+
+
+def remarks(shards: Shards, target: str, labels: bool, left_out: Sequence[str]) -> list[str]:
+    """Sentences about what a person would want to know before a run."""
+    said = []
+    if left_out:
+        more = f" and {len(left_out) - NAMED} more" if len(left_out) > NAMED else ""
+        said.append(f"Left out, as they are no tables: {', '.join(left_out[:NAMED])}{more}.")
+    if shards.x.ndim == 2:
+        still = np.flatnonzero(np.ptp(shards.x, 0) == 0)
+        names = [shards.columns[j] if shards.columns else f"column {j}" for j in still.tolist()]
+        said += [
+            f"{name} is always {shards.x[0, j]:g}: nothing can be learned from it." for name, j in zip(names, still)
+        ]
+    if labels:
+        share = float(np.mean(shards.y > 0))
+        if min(share, 1 - share) < RARE:
+            word = f"Only {100 * min(share, 1 - share):.2g} % of the samples are of one class"
+            said.append(f"{word}: look at AUC and F1 rather than at accuracy.")
+        one_sided = [shards.names[k] for k, (_, y) in enumerate(shards) if len(y) and np.ptp(y) == 0]
+        if one_sided and len(one_sided) < shards.clients:
+            said.append(f"{listed(one_sided)} {'has' if len(one_sided) == 1 else 'have'} samples of one class only.")
+    found = odd(shards, target, labels)
+    said += [f"{name}: {text}: are these other units?" for name, text in list(found.items())[:NAMED]]
+    if len(found) > NAMED:
+        said.append(f"{len(found) - NAMED} clients more are odd against the others.")
+    return said
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def odd(shards: Shards, target: str, labels: bool = False) -> dict[str, str]:
+    """Clients whose values are far from, or spread far more than, the others': most often other units.
+
+    A client's middle and spread (median, and half the distance between the quartiles) are compared with the medians of
+    all clients' middles and spreads.
+    """
+    if shards.clients < FEW or shards.x.ndim != 2:
+        return {}
+    found: dict[str, str] = {}
+    columns = [
+        (shards.columns[j] if shards.columns else f"column {j}", shards.x[:, j]) for j in range(shards.x.shape[1])
+    ]
+    columns += [] if labels else [(f"the target {target}", shards.y)]
+    parts = [slice(a, b) for a, b in zip(shards.starts[:-1], shards.starts[1:])]
+    for name, values in columns:
+        quartiles = np.array([np.quantile(values[mine], (0.25, 0.5, 0.75)) for mine in parts])
+        middle, spread = quartiles[:, 1], (quartiles[:, 2] - quartiles[:, 0]) / 2
+        usual, around = np.median(middle), np.median(spread)
+        width = max(around, np.median(np.abs(middle - usual)))
+        if width == 0:
+            continue
+        for k in np.flatnonzero((np.abs(middle - usual) > FAR * width) | (spread > TIMES * max(around, 1e-300))):
+            told = f"{name} is around {spoken(middle[k])}, in others around {spoken(usual)}"
+            if spread[k] > TIMES * max(around, 1e-300):
+                told += f", and spreads {spread[k] / max(around, 1e-300):,.0f} times as far"
+            found.setdefault(shards.names[k], told)
+    return found
+
+
+def table(shards: Shards, test: Shards, incomplete: Mapping[str, int], used: Any, labels: bool) -> list[dict[str, Any]]:
+    """A row for each client: how much it has, how much is used, and what its target looks like."""
+    tested = dict(zip(test.names, test.sizes.tolist()))
+    rows = []
+    for k, (_, y) in enumerate(shards):
+        row: dict[str, Any] = {"client": shards.names[k], "to learn from": len(y), "used": int(used[k])}
+        row |= {"to test on": tested.get(shards.names[k], 0), "incomplete": incomplete.get(shards.names[k], 0)}
+        if labels:
+            row["of class 1"] = f"{100 * np.mean(y > 0):.3g} %"
+        else:
+            row |= {"least": float(y.min()), "middle": float(np.median(y)), "largest": float(y.max())}
+        rows.append(row)
+    return rows

@@ -1,0 +1,187 @@
+"""A user's own data as a problem, looked at first."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from archipel.describe import REQUIRED, Checked, key
+from archipel.errors import BadInput
+from archipel.problems import files, look
+from archipel.problems.losses.supervised import LOSSES
+from archipel.problems.measured import UNCHANGED, measured_task
+from archipel.problems.models.fourier import fourier, mapped
+from archipel.problems.scoring.tested import Tested
+from archipel.problems.splits.shards import Scaling, Shards, TrainTest, standard
+from archipel.problems.task import MOST_COSINES, Task
+
+
+@dataclass(frozen=True)
+class Files(Checked):
+    """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
+
+    `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is
+    held out (its last ones, when `hold` is "last"), or a pattern of other files. Models are `judged` by all test
+    samples "together", or, where clients have models of their own, each by its "own". `l1` ||w||_1 + `l2` ||w||^2 is
+    added to the sum of the clients' mean losses. Units that are known, `center` and `scale`, cost no privacy; others
+    are taken from everyone's data, and then every guarantee says `assumed`.
+    """
+
+    section = "problem"
+
+    data: str = key(REQUIRED, 'the clients\' files: a folder, or a pattern such as "sensors/*.csv"')
+    target: str = key("y", "the column that is predicted")
+    columns: tuple[str, ...] = key((), "the columns to predict from; none named: all but the target")
+    unit: str = key("", 'the unit of the target, as in "mg/l", for reports')
+    separator: str = key("", "what stands between the cells of a csv; none given: what its header has most of")
+    missing: str = key(
+        "refuse", "rows that lack a value: refused, left out, or filled", choices=("refuse", "skip", "mean")
+    )
+    categories: dict = key(dict, 'columns of words and their values, as in {ward = ["a", "b"]}; each becomes 0 and 1')
+    positive: str = key("", "the label that counts as 1; none given: yes, true, 1, or the larger")
+    test: float | str = key(
+        0.2, "what models are tested on: a share of each client's samples, or other files", above=0, below=1,
+        noun="a share",
+    )  # fmt: skip
+    hold: str = key("random", "which samples of a client are held out for the test", choices=("random", "last"))
+    loss: str = key("squared", "what is minimised", choices=tuple(LOSSES))
+    intercept: bool | None = key(None, "whether a model has a constant input; not given: where the loss is logistic")
+    features: int = key(
+        0, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_COSINES
+    )
+    width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
+    standardise: bool = key(True, "whether inputs (and a target that is a number) have mean 0 and deviation 1")
+    center: dict = key(dict, "what is subtracted from a column, by its name; public, not taken from the data")
+    scale: dict = key(dict, "what a column is divided by, by its name; public, not taken from the data")
+    horizon: int = key(
+        0, "the rounds over which a client's samples arrive in a stream; 0: those of the run", at_least=0, unit="rounds"
+    )
+    judged: str = key(
+        "together", "tested on everyone's samples, or each client's own model on its own", choices=("together", "own")
+    )
+    l1: float = key(0.0, "the weight of ||w||_1 beside the sum of the clients' mean losses", at_least=0)
+    l2: float = key(0.0, "the weight of ||w||^2 beside the sum of the clients' mean losses", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
+        if twice:
+            raise BadInput("problem.columns", twice[0], "each column once")
+        for name in ("center", "scale"):
+            for column, value in getattr(self, name).items():
+                good = isinstance(value, int | float) and np.isfinite(value) and (name == "center" or value > 0)
+                if isinstance(value, bool) or not good:
+                    right = "a finite number" if name == "center" else "a positive number"
+                    raise BadInput(f"problem.{name}.{column}", value, right)
+
+    @property
+    def reading(self) -> files.Reading:
+        """How the files are read."""
+        categories = {name: tuple(values) for name, values in self.categories.items()}
+        labels = self.loss == "logistic"
+        return files.Reading(self.target, self.columns, self.separator, self.missing, labels, self.positive, categories)
+
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
+        """The files' samples, split into training and test."""
+        for name, weight in (("l1", self.l1), ("l2", self.l2)):
+            if weight > 0 and data_kind == "stream":
+                raise BadInput(f"problem.{name}", weight, "0 for an algorithm that learns from a stream")
+        clients = files.read_all(self.data, self.reading)
+        train, test = files.split(clients, self.data, self.test, self.reading, seed, self.hold)
+        notes, listed = self.seen(clients, train, test, rounds, data_kind)
+        data = self.with_intercept(self.in_units(train, test, dtype))
+        horizon = self.horizon or rounds
+        task = measured_task(data, self.features, self.width, self.loss, seed, horizon, dtype, data_kind)
+        told = () if self.all_public(train) else task.assumed_public
+        score = self.scorer(data, seed, dtype).score
+        return task._replace(
+            regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
+            unit=self.unit,
+        )  # fmt: skip
+
+    def seen(
+        self, clients: Any, train: Shards, test: Shards, rounds: int, data_kind: str
+    ) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
+        """What is to be said of the data, and a row for each client."""
+        labels, left_out = self.loss == "logistic", files.left_out(self.data)
+        said = look.remarks(train, self.target, labels, left_out)
+        incomplete = {path.stem: client.incomplete for path, client in clients.items()}
+        if sum(incomplete.values()):
+            how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
+            said.append(f"{sum(incomplete.values()):,} rows lack a value and are {how}.")
+        used = train.sizes
+        if data_kind == "stream":
+            horizon = self.horizon or rounds
+            used = (np.minimum(used, horizon) * min(rounds / horizon, 1.0)).astype(int)
+            if used.sum() < train.sizes.sum():
+                total = f"{used.sum():,} of {train.sizes.sum():,} rows to learn from"
+                said.append(f"{total} will be used: a client sees at most one a round, for {rounds:,} rounds.")
+        return tuple(said), look.table(train, test, incomplete, used, labels)
+
+    def all_public(self, shards: Shards) -> bool:
+        """Whether no unit is taken from the data."""
+        needed = set(shards.columns) | ({self.target} if self.loss != "logistic" else set())
+        return not self.standardise or bool(shards.columns and needed <= set(self.center) & set(self.scale))
+
+    def in_units(self, train: Shards, test: Shards, dtype: Any) -> TrainTest:
+        """Both sets in the units of the run, which its precision can hold."""
+        for given in (train, test):
+            check_size(given, given, np.float64)
+        for name in {**self.center, **self.scale}:
+            if name not in (*train.columns, self.target):
+                raise BadInput("problem.scale", name, f"a column: {', '.join((*train.columns, self.target))}")
+        inputs = standard(train.x, train.columns) if self.standardise else UNCHANGED
+        target = standard(train.y) if self.standardise and self.loss != "logistic" else UNCHANGED
+        if {**self.center, **self.scale}:
+            inputs, target = self.public(inputs, train.columns), self.public(target, (self.target,), alone=True)
+        data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
+        for given, scaled in ((train, data.train), (test, data.test)):
+            check_size(given, scaled, dtype, " in standard units" if self.standardise else "")
+        return data
+
+    def public(self, units: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
+        """The units that the user gave in place of those of the data."""
+        mean = np.broadcast_to(np.asarray(units.mean, float), len(columns)).copy()
+        deviation = np.broadcast_to(np.asarray(units.deviation, float), len(columns)).copy()
+        for j, name in enumerate(columns):
+            mean[j] = self.center.get(name, mean[j])
+            deviation[j] = self.scale.get(name, deviation[j])
+        return Scaling(mean[0], deviation[0]) if alone else Scaling(mean, deviation)
+
+    def with_intercept(self, data: TrainTest) -> TrainTest:
+        """A constant input more, where the model has an intercept."""
+        wanted = self.loss == "logistic" and not self.features if self.intercept is None else self.intercept
+        if not wanted:
+            return data
+        train, test = (
+            Shards(
+                np.c_[s.x, np.ones(len(s.y))], s.y, s.starts, s.names, (*s.columns, "(constant)") if s.columns else ()
+            )
+            for s in (data.train, data.test)
+        )
+        return TrainTest(train, test, data.inputs, data.target)
+
+    def scorer(self, data: TrainTest, seed: int, dtype: Any) -> Tested:
+        """How models are scored: on everyone's test samples, or each client's on its own."""
+        test, own = data.test, self.judged == "own"
+        if own and (test.names != data.train.names or np.any(test.sizes == 0)):
+            raise BadInput("problem.judged", "own", "test samples of every client that learns, and of nobody else")
+        x = np.asarray(test.x, dtype)
+        if self.features:
+            x = mapped(fourier(x.shape[1], self.features, self.width, seed, dtype), x)
+        shards = Shards(x, np.asarray(test.y, dtype), test.starts, test.names)
+        unit = float(np.asarray(data.target.deviation))
+        return Tested(shards, data.train.names, self.loss == "logistic", unit, own)
+
+
+def check_size(given: Shards, scaled: Shards, dtype: Any, units: str = "") -> None:
+    """Refuse numbers whose squares, summed, a precision cannot hold: errors would be infinite, or no numbers."""
+    most = float(np.finfo(dtype).max) ** 0.4
+    for name, before, after in (("inputs", given.x, scaled.x), ("target", given.y, scaled.y)):
+        wrong = np.argwhere(np.abs(after) > most)
+        if len(wrong):
+            row = int(wrong[0][0])
+            column = given.columns[wrong[0][1]] if before.ndim == 2 and given.columns else name
+            where = f"{given.names[given.owner[row]]}, {column}: {before[tuple(wrong[0])]:g}"
+            right = f"numbers of at most {most:.0e}{units}, whose squares {np.dtype(dtype)} can add up"
+            raise BadInput("problem.data", where, right)

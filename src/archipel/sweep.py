@@ -1,0 +1,204 @@
+"""Sweeps: one description, many values of some of its keys; Optuna chooses what to try.
+
+Every trial is written down as it ends, so that a sweep that was killed goes on where it was.
+"""
+
+import math
+import multiprocessing
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from archipel.describe import PATHS, read_toml, rewrite
+from archipel.errors import BadInput, Diverged, Findings, Missing
+from archipel.federation import Federation
+
+UPWARDS = ("accuracy", "auc", "f1", "r2", "rand")  # metrics of which more is better
+FILE = "trials.journal"
+
+
+class Axis(NamedTuple):
+    """One key and what it may be: some values, or a range."""
+
+    key: str
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+
+
+def axis_of(text: str) -> Axis:
+    """What the command line says of a key.
+
+    >>> axis_of("privacy.epsilon=1,2,4").values
+    (1, 2, 4)
+    >>> axis_of("algorithm.step=0.1:1.0:log")
+    Axis(key='algorithm.step', values=(), low=0.1, high=1.0, log=True, whole=False)
+    """
+    key, equals, given = text.partition("=")
+    if not equals or not key or not given:
+        raise BadInput("sweep", text, "a key and its values, as in algorithm.step=0.1:1.0:log or privacy.epsilon=1,2,4")
+    parts = given.split(":")
+    if len(parts) == 1:
+        return Axis(key, tuple(value_of(word) for word in given.split(",")))
+    ends = [value_of(word) for word in parts[:2]]
+    good = all(isinstance(end, int | float) and math.isfinite(end) for end in ends) and ends[0] < ends[1]
+    if len(parts) > 3 or (len(parts) == 3 and parts[2] != "log") or not good:
+        raise BadInput("sweep", text, "a range low:high, or low:high:log")
+    if len(parts) == 3 and ends[0] <= 0:
+        raise BadInput("sweep", text, "a range above 0, where it is logarithmic")
+    whole = all(isinstance(end, int) for end in ends)
+    return Axis(key, (), float(ends[0]), float(ends[1]), len(parts) == 3, whole)
+
+
+def value_of(word: str) -> Any:
+    """A value as TOML has it; a word without quotes is a text."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"x = {word}")["x"]
+    except tomllib.TOMLDecodeError:
+        return word
+
+
+def described(path: Path, changes: Mapping[str, Any]) -> Federation:
+    """A description with other values of some keys."""
+    table = read_toml(path)
+    for key, value in changes.items():
+        inner = table
+        *sections, name = key.split(".")
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    for keys in PATHS:
+        rewrite(table, keys, lambda given: str(path.parent / Path(given).expanduser()))
+    return Federation.from_table(table)
+
+
+class Sweep(NamedTuple):
+    """What is tried, how often, and what is wanted of it."""
+
+    path: Path
+    axes: tuple[Axis, ...]
+    folder: Path
+    metric: str = "mse"
+    seeds: int = 1
+    trials: int = 0  # 0: every point of a grid, or 50
+    how: str = "tpe"
+    jobs: int = 0
+
+    def check(self) -> None:
+        """Refuse what cannot be tried, all of it at once."""
+        found = Findings()
+        for axis in self.axes:
+            for value in axis.values or ((int if axis.whole else float)(end) for end in (axis.low, axis.high)):
+                with found:
+                    described(self.path, {axis.key: value})
+        found.refuse()
+
+    def run(self) -> Any:
+        """Try them, several at once; returns Optuna's study."""
+        self.check()
+        study = self.study()
+        optuna = needed()
+        states = optuna.trial.TrialState
+        for trial in study.get_trials(states=(states.RUNNING,)):  # of a sweep that was killed
+            study.tell(trial.number, state=states.FAIL)
+        if self.is_grid:
+            done = [t.params or t.system_attrs.get("fixed_params") for t in self.kept(study)]
+            for point in points(self.axes):
+                if point not in done:
+                    study.enqueue_trial(point)
+        jobs = self.jobs or os.cpu_count() or 1
+        if jobs == 1:
+            work(self)
+        else:
+            context = multiprocessing.get_context("spawn")
+            workers = [context.Process(target=work, args=(self,)) for _ in range(jobs)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        return self.study()
+
+    def kept(self, study: Any) -> list[Any]:
+        """The trials that count: done, or about to be."""
+        states = needed().trial.TrialState
+        return study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED, states.WAITING))
+
+    @property
+    def is_grid(self) -> bool:
+        return all(axis.values for axis in self.axes) and not self.trials
+
+    def study(self) -> Any:
+        """The trials so far, in the sweep's folder."""
+        optuna = needed()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+        backend = optuna.storages.journal.JournalFileBackend(str(self.folder / FILE))
+        return optuna.create_study(
+            storage=optuna.storages.JournalStorage(backend), study_name="sweep", load_if_exists=True,
+            sampler=samplers[self.how](), direction="maximize" if self.metric in UPWARDS else "minimize",
+        )  # fmt: skip
+
+    def left(self, study: Any) -> bool:
+        """Whether there is more to try."""
+        states = needed().trial.TrialState
+        if self.is_grid:
+            return bool(study.get_trials(deepcopy=False, states=(states.WAITING,)))
+        ended = (states.COMPLETE, states.PRUNED, states.RUNNING)
+        return len(study.get_trials(deepcopy=False, states=ended)) < (self.trials or 50)
+
+
+def work(sweep: Sweep) -> None:
+    """Try one after another until nothing is left; several processes do, side by side."""
+    optuna = needed()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    study = sweep.study()
+
+    def tried(trial: Any) -> float:
+        changes = {axis.key: suggested(trial, axis) for axis in sweep.axes}
+        try:
+            return described(sweep.path, changes).run(sweep.seeds).final(sweep.metric)
+        except (Diverged, BadInput) as problem:  # a step that is too large for these data, for example
+            trial.set_user_attr("why", str(problem))
+            raise optuna.TrialPruned from problem
+
+    while sweep.left(study):
+        study.optimize(tried, n_trials=1)
+
+
+def suggested(trial: Any, axis: Axis) -> Any:
+    """What is tried of a key."""
+    if axis.values:
+        return trial.suggest_categorical(axis.key, axis.values)
+    if axis.whole:
+        return trial.suggest_int(axis.key, int(axis.low), int(axis.high), log=axis.log)
+    return trial.suggest_float(axis.key, axis.low, axis.high, log=axis.log)
+
+
+def points(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+    """Every point of a grid."""
+    found: list[dict[str, Any]] = [{}]
+    for axis in axes:
+        found = [point | {axis.key: value} for point in found for value in axis.values]
+    return found
+
+
+def rows(study: Any, metric: str) -> list[dict[str, Any]]:
+    """A tidy table: a row for each trial that ended, the best first."""
+    up = study.direction.name == "MAXIMIZE"
+    ended = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and t.state.name != "FAIL"]
+    order = sorted(ended, key=lambda t: math.inf if t.value is None else -t.value if up else t.value)
+    return [{"trial": t.number, **t.params, metric: t.value, "why": t.user_attrs.get("why", "")} for t in order]
+
+
+def needed() -> Any:
+    """Optuna, or a sentence."""
+    try:
+        import optuna
+    except ImportError:
+        raise Missing("Sweeps need Optuna: pip install 'archipel[sweep]'.") from None
+    return optuna

@@ -1,0 +1,113 @@
+"""Hundreds of bad inputs, made from the fields themselves: each is refused with its key's name, none is accepted."""
+
+import dataclasses
+import math
+import typing
+
+import pytest
+
+from archipel.describe import fill, keys_of, mentions, read_toml
+from archipel.errors import BadInput
+from archipel.federation import Federation
+from archipel.problems.own import Files
+from archipel.reference import KINDS, TABLES
+from archipel.results import ready
+from archipel.size import announcement, check_size
+
+GOOD = {"problem": {"kind": "synthetic"}, "algorithm": {"kind": "pao-fed"}}
+CLASSES = [(cls, section) for section, kinds in KINDS.items() for cls in kinds.values()] + [
+    (cls, section) for section, cls in TABLES.items()
+]
+
+
+def wrong_values(hint, right):
+    """Values that a field does not accept, by its type and its range."""
+    if dataclasses.is_dataclass(hint):
+        yield from (3, "text", [1])
+        return
+    options = typing.get_args(hint) if typing.get_origin(hint) not in (None, tuple) else (hint,)
+    if hint is not typing.Any:
+        kinds = {bool: True, int: 3, float: 1.5, str: "no such word", dict: {"no": 1}}
+        for kind, value in kinds.items():
+            fits = any(mentions(option, kind) or (kind is int and mentions(option, float)) for option in options)
+            if not fits and not any(dataclasses.is_dataclass(o) and kind is dict for o in options):
+                yield value
+    if not right.meaning or not (mentions(hint, int) or mentions(hint, float)):
+        if right.choices and hint is str:
+            yield "no such word"
+        return
+    whole = not mentions(hint, float)
+    numbers = [10**30, -(10**30)] if whole else [math.nan, -math.inf]
+    numbers += [] if whole or right.infinite else [math.inf]
+    if math.isfinite(right.at_least):
+        numbers.append(right.at_least - 1)
+    if math.isfinite(right.above):
+        numbers.append(right.above if not whole else int(right.above))
+    if math.isfinite(right.at_most) and right.at_most < 1e15:
+        numbers.append(right.at_most + 1)
+    if math.isfinite(right.below):
+        numbers.append(right.below)
+    for number in numbers:
+        value = int(number) if whole else float(number)
+        yield [value] * max(right.length or (1,)) if typing.get_origin(hint) is tuple else value
+
+
+CASES = [
+    (cls, section, name, value)
+    for cls, section in CLASSES
+    for name, (hint, right) in keys_of(cls).items()
+    for value in wrong_values(hint, right)
+]
+
+
+def test_there_are_many():
+    assert len(CASES) > 1000
+
+
+@pytest.mark.parametrize("cls", dict.fromkeys(cls for cls, _ in CLASSES), ids=lambda cls: cls.__name__)
+def test_none_is_accepted(cls):
+    for one, section, name, value in CASES:
+        if one is not cls:
+            continue
+        required = {"data": "x", "low": 1.0, "high": 2.0} if cls is Files else {}
+        with pytest.raises(BadInput) as problem:
+            fill(cls, required | {name: value}, section)
+            pytest.fail(f"{section}.{name} = {value!r} was accepted")
+        assert any(finding.key.startswith(f"{section}.{name}") for finding in problem.value.findings), (name, value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("rounds", 10**20), ("rounds", 2**63 - 1), ("rounds", 0), ("every", 0), ("seed", -1), ("precision", "float16"),
+     ("engine", "fast"), ("rounds", True), ("rounds", 1.5), ("seed", math.nan), ("problem", 3), ("algorithm", [])],
+)  # fmt: skip
+def test_wrong_keys_above_the_sections(key, value):
+    with pytest.raises(BadInput) as problem:
+        Federation.from_table(GOOD | {key: value})
+    assert problem.value.key.startswith(key)
+
+
+def test_a_thousand_brackets_are_a_sentence(tmp_path):
+    (tmp_path / "deep.toml").write_text("x = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(BadInput, match="nested"):
+        read_toml(tmp_path / "deep.toml")
+
+
+def test_what_does_not_fit_into_memory_is_refused_and_what_takes_long_is_announced():
+    def made(**changes):
+        return Federation.from_table(GOOD | changes)
+
+    with pytest.raises(BadInput, match=r"problem\.clients.*GB"):
+        check_size(made(problem={"kind": "synthetic", "clients": 10**11}))
+    with pytest.raises(BadInput, match="every = 1"):
+        check_size(made(rounds=10**10, every=1))
+    check_size(made())
+    assert announcement(made(rounds=100)) == ""
+    assert "may take" in announcement(made(rounds=10**9, every=10**6))
+
+
+def test_results_need_a_folder_of_their_own():
+    with pytest.raises(BadInput, match="a folder of its own"):
+        from pathlib import Path
+
+        ready(Path(""))
