@@ -156,7 +156,7 @@ def secret_uniform(key: Any, purpose: Any) -> Any:
 
     A key is known to all who have the description.
     """
-    return secrets.SystemRandom().random() if _secure else uniform(key, purpose)
+    return (secret_bits(53) + 0.5) * 2.0**-53 if _secure else uniform(key, purpose)
 
 
 @fast(secret_uniform)
