@@ -1,4 +1,4 @@
-"""The commands of a deployment: up, node and keys."""
+"""The commands of a deployment: up, node, keys and torture."""
 
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(node)
     app.command("keys")(make_keys)
+    app.command("torture")(torture)
 
 
 def up(
@@ -120,6 +121,63 @@ def make_keys(
     screen.print(
         f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False, soft_wrap=True
     )
+
+
+def torture(
+    federation: Annotated[
+        Path | None, typer.Argument(help="A federation; without one, small ones of all kinds.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to play.")] = 100,
+    first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Play this one again, by itself.")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="With --seed: print all that happens.")] = False,
+    rounds: Rounds = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a processor.")] = 0,
+) -> None:
+    """Play the deployment of a federation in one process, under a clock of its own, through faults that a seed chooses.
+
+    Crashes, torn writes, full disks, cut links, late and repeated messages, clocks that are set: after everything that
+    happens, all that is promised is checked. Prints the figures, or a seed and a short history that breaks something.
+
+    Example: archipel torture examples/zcdp-nfl.toml --seeds 20 --rounds 20
+    """
+    from rich.progress import Progress
+
+    from archipel.deploy.torture.many import torture as play_all
+    from archipel.deploy.torture.run import play
+    from archipel.federation import Federation
+
+    given = None if federation is None else Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    if seed is not None:
+        outcome = play(seed, given, trace=trace)
+        for line in outcome.trace:
+            screen.print(line, highlight=False, soft_wrap=True)
+        screen.print(f"{outcome}\nhistory {outcome.hash}", highlight=False, soft_wrap=True)
+        if outcome.wrong:
+            explain(outcome, given)
+        return
+    with Progress(console=errors, transient=True) as progress:
+        bar = progress.add_task("seeds", total=seeds)
+        figures = play_all(
+            range(first, first + seeds), given, jobs, lambda found: progress.update(bar, completed=found.seeds)
+        )
+    for what, value in figures.rows():
+        screen.print(f"{what:<42}{value}", highlight=False, soft_wrap=True)
+    if figures.wrong:
+        explain(figures.wrong[0], given)
+
+
+def explain(outcome: Any, given: Any) -> NoReturn:
+    """The shortest history that breaks the same promise, and how to see it again."""
+    from archipel.deploy.torture.shrink import shrunk
+
+    short = shrunk(outcome, given)
+    errors.print(f"{short}\n{len(short.faults)} of its {len(outcome.faults)} faults are enough:", highlight=False)
+    for fault in short.faults:
+        errors.print(f"    {fault}", highlight=False, soft_wrap=True)
+    for line in short.trace[-12:]:
+        errors.print(f"  {line}", highlight=False, soft_wrap=True)
+    stop(f"Play it again with --seed {outcome.seed} --trace.")
 
 
 def host_of(address: str) -> str:

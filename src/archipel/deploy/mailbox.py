@@ -63,15 +63,21 @@ class Mailbox:
         return {self.number[other.name] for phase in phases for other in phase}
 
     def sort_all(self) -> set[int]:
-        """Sort what came in; returns the numbers of those whose letters these were."""
-        seen = set()
+        """Sort what came in; returns the numbers of those whose letters these were.
+
+        Who only greets or acknowledges is not among them: a node that starts and halts again and again takes no part,
+        and nobody is to wait for it.
+        """
+        seen, left = set(), set()
         for name in self.office.fresh:
             i = self.number[name]
-            seen.add(i)
             waiting = self.office.waiting(name)
             while waiting and (self.stashed[i] < self.most or waiting[0].kind != wire.WORD):
                 self.sort(i, self.office.take(name))
-        self.office.fresh = {self.names[i] for i in seen if self.office.waiting(self.names[i])}
+                seen.add(i)
+            if waiting:
+                left.add(name)
+        self.office.fresh = left
         return seen
 
     def sort(self, i: int, frame: Frame) -> None:

@@ -253,7 +253,8 @@ class Observer(Watcher):
             record.round, record.moved = node.player.round, self.world.time
         if self.world.time > self.calm + self.bound and not self.world.twins:
             for name, other in node.office.neighbours.items():
-                if self.world.hosts[name].node is not None and len(other.letters) > MOST and other.heard:
+                gone = self.world.hosts[name].node is None or self.tampered.get(name)
+                if not gone and len(other.letters) > MOST and other.heard:
                     raise Wrong(f"{len(other.letters)} letters of {host.name} to {name} are still unanswered")
 
     def halted(self, host: Host, sentence: str) -> None:

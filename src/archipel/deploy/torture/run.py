@@ -18,7 +18,7 @@ from archipel.deployment import Deployment
 PACES = ("quorum", "clock", "replay")
 INTERVALS = (2.0, 600.0, 14_400.0, 86_400.0)  # seconds between two samples, or rounds
 FOUL = 0.35  # of all seeds: people tamper with a node's state, run it twice, or lie
-COUNT = 220  # faults at most
+COUNT = 130  # faults at most
 
 
 @dataclass

@@ -1,0 +1,180 @@
+"""The whole deployment in one process, through faults that seeds choose: nothing that was promised is broken."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import Village
+from mutants import MUTANTS
+
+from archipel import Federation, PaoFed, Synthetic
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.deploy.exchange import CROWDED
+from archipel.deploy.store import Store
+from archipel.deploy.torture.disk import SimulatedDisk
+from archipel.deploy.torture.many import torture
+from archipel.deploy.torture.run import known, play, setting
+from archipel.deploy.torture.shrink import shrunk
+from archipel.deploy.trace import MOST, Trace, entries
+from archipel.problems.networked import Regression
+from archipel.topology import Peers
+
+CORPUS = [
+    line.split(None, 1)
+    for line in (Path(__file__).parent / "corpus.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+BATCH = 25
+
+
+@pytest.mark.parametrize("first", range(0, 200, BATCH))
+def test_two_hundred_seeds(first):
+    for seed in range(first, first + BATCH):
+        outcome = play(seed)
+        assert not outcome.wrong, outcome
+
+
+@pytest.mark.parametrize(("seed", "what"), CORPUS, ids=[seed for seed, _ in CORPUS])
+def test_seeds_that_once_broke_a_promise(seed, what):
+    assert not play(int(seed)).wrong, what
+
+
+@pytest.mark.long
+def test_ten_thousand_seeds():
+    """At least a million faults and a thousand node-years."""
+    figures = torture(range(10_000), jobs=2)
+    print("\n".join(f"{what}: {value}" for what, value in figures.rows()))
+    assert not figures.wrong, figures.wrong[0]
+    assert figures.counts["faults"] >= 1_000_000 and figures.node_seconds >= 1000 * 365.25 * 86_400
+    assert figures.simulated >= 200 * figures.spent
+
+
+def test_seeds_choose_all_families_paces_and_kinds_of_faults():
+    settings = [setting(seed) for seed in range(200)]
+    assert {one.family for one in settings} == set(known())
+    assert {one.federation.deploy.pace for one in settings} == {"quorum", "clock", "replay"}
+    assert {one.federation.deploy.durable for one in settings} == {True, False}
+    kinds = {fault.kind for seed in range(0, 60, 3) for fault in play(seed).faults}
+    assert len(kinds) >= 15, kinds
+
+
+def test_a_seed_gives_the_same_history_again_in_another_process_too():
+    for seed in (3, 4, 8):
+        first = play(seed)
+        assert play(seed, trace=True).hash == first.hash
+        code = f"from archipel.deploy.torture.run import play; print(play({seed}).hash)"
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": str(seed)}
+        )
+        assert run.stdout.strip() == first.hash, run.stderr
+    assert play(13).hash != play(23).hash
+
+
+# --- it can find bugs -----------------------------------------------------------------------------------------------
+
+
+def caught(mutant, seeds):
+    """The first outcome that shows a mistake."""
+    with pytest.MonkeyPatch.context() as patch:
+        MUTANTS[mutant](patch)
+        return next((outcome for outcome in map(play, seeds) if outcome.wrong), None)
+
+
+def test_a_mistake_is_found_and_its_history_made_short():
+    with pytest.MonkeyPatch.context() as patch:
+        MUTANTS["noise_drawn_again_on_a_resend"](patch)
+        found = next(outcome for outcome in map(play, range(9)) if outcome.wrong)
+        short = shrunk(found, tries=40)
+    assert "again, with other content" in short.wrong and len(short.faults) < 0.2 * len(found.faults)
+    assert short.trace[-1].endswith(short.wrong)
+
+
+QUICK = {
+    "acknowledge_before_the_checkpoint": 0,
+    "sync_left_out": 1,
+    "rename_before_sync": 1,
+    "charge_after_send": 1,
+    "a_duplicate_counted": 0,
+    "a_late_update_at_the_wrong_age": 1,
+    "a_leak_of_an_outbox_row_a_round": 0,
+}
+
+
+@pytest.mark.parametrize("mutant", QUICK)
+def test_some_mutants_are_caught_at_once(mutant):
+    assert caught(mutant, [QUICK[mutant]])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_every_mutant_is_caught_within_five_hundred_seeds(mutant):
+    found = caught(mutant, range(500))
+    assert found, mutant
+    print(f"{mutant}: {found}")
+
+
+# --- what does not grow ---------------------------------------------------------------------------------------------
+
+
+def test_an_outbox_to_a_neighbour_that_is_away_does_not_grow():
+    federation = Federation(Regression(clients=4), ZcdpNfl(), Peers(shape="ring"), rounds=600)
+    village = Village(federation, pace="quorum", deadline=5.0, patience=10.0)
+    gone, *others = village.nodes
+    village.until(lambda: village.nodes[gone].player.round >= 5)
+    village.kill(gone)
+    village.until(lambda: all(village.nodes[name].player.finished for name in others))
+    left = [
+        len(node.office.neighbours[gone].letters) for node in village.nodes.values() if gone in node.office.neighbours
+    ]
+    assert 0 < max(left) <= CROWDED + 4, left
+
+
+def test_a_trace_does_not_grow_for_ever():
+    disk = SimulatedDisk("a", True)
+    trace = Trace(disk)
+    for n in range(3 * MOST):
+        trace.write({"round": n})
+    again = Trace(disk)
+    rounds = [entry["round"] for entry in entries(again.file.read())[0]]
+    assert len(rounds) <= MOST and again.last == rounds[-1] == 3 * MOST - 1 and rounds == sorted(rounds)
+
+
+# --- the disk -------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_not_synced_may_be_lost_with_the_power():
+    found = set()
+    for key in range(64):
+        disk = SimulatedDisk("a", True)
+        file = disk.open("x")
+        disk.sync()
+        file.write(b"a" * 1024, 0)
+        file.sync()
+        file.write(b"b" * 1024, 0)
+        assert disk.open("x").read() == b"b" * 1024, "what is written is read"
+        disk.lose_power(key)
+        found.add(disk.open("x").read())
+    assert found == {b"a" * 1024, b"b" * 1024, b"a" * 512 + b"b" * 512, b"b" * 512 + b"a" * 512}
+
+
+def test_a_checkpoint_that_is_loaded_survives_the_power():
+    """A process that was killed had written it and not forced it to disk; the next one goes on from it."""
+    disk = SimulatedDisk("a", True)
+    store = Store(disk, durable=True)
+    store.save({"n": 0})
+    store.durable = False  # killed before the sync
+    store.save({"n": 1, "model": np.zeros(200)})
+    assert Store(disk).load()["n"] == 1
+    for key in range(20):
+        disk.lose_power(key)
+        assert Store(disk).load()["n"] == 1
+
+
+def test_a_users_own_federation_is_tortured():
+    federation = Federation(Synthetic(clients=2, features=6, test=5), PaoFed(step=0.2), rounds=12)
+    for seed in range(5):
+        outcome = play(seed, federation)
+        assert outcome.family == "given" and not outcome.wrong, outcome
