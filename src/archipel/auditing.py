@@ -40,6 +40,7 @@ ROUNDS = 12  # of a twin, at most
 TWINS = {Star: Star(), Peers: Peers(shape="complete"), Digraph: Digraph(shape="complete")}
 FAR = 1e6  # a target so far off that no noise on the model turns the pull around
 CHUNK = 100_000  # copies that are played at once
+KEPT = ("multiplier",)  # of mirror descent: a budget's
 PER_CLIENT = ("slot", "cluster")  # settings with a number per client
 ALIKE = 1e-9  # relative: what the ledger rounds
 
@@ -211,6 +212,7 @@ def watched(
         for n in range(twin.rounds):
             player.advance(n, n + 1)
             said.append(spoken(player.rounds.mails[turn], copies, instance.task.size))
+            said += kept(many.plan.tables[instance.data_role], copies)
         parts.append(np.concatenate(said, 1))
         claimed = max(claimed, claim(instance, many.plan.tables))
         if note:
@@ -224,6 +226,11 @@ def claim(instance: Instance, tables: dict[str, Any]) -> float:
     dearest = CLIENTS * int(np.argmax(account_of(table).spent[::CLIENTS, 0]))
     mine = mapped(lambda column: column[dearest : dearest + 1], table)
     return float(instance.plan.accountant.paid({instance.data_role: mine}).epsilon[0])
+
+
+def kept(table: Any, copies: int) -> list[Any]:
+    """What nodes keep that is promised to be computed from noised values: it decides what they say for ever after."""
+    return [column.reshape(copies, -1).copy() for name, column in named_leaves(table) if name in KEPT]
 
 
 def spoken(mail: Mail, copies: int, size: int) -> Any:

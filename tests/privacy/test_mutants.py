@@ -13,16 +13,21 @@ import numpy as np
 import pytest
 
 from archipel import Federation, OnlineFed, Synthetic
+from archipel.algorithms import mirror_nodes
 from archipel.algorithms.fedavg_deep import DpFedAvgDeep
 from archipel.algorithms.mirror_deep import MirrorDeep
+from archipel.algorithms.mirror_descent import Budget, SaddleMirrorDescent
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.auditing import examine
 from archipel.canaries import examine_once
+from archipel.draws import key_of
+from archipel.node import Moment, row
 from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Laplace, Sampled
 from archipel.problems.clustered import Related
+from archipel.problems.drifting import Drifting, Seen
 from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression
 from archipel.topology import Digraph, Peers
@@ -89,6 +94,34 @@ def personalised():
     private = Privacy(epsilon=1.0, bounds=Bounds(**BOUNDS))
     problem = Related(clients=6, tasks=2, size=5, samples=(20, 20))
     honest(examine(Federation(problem, Pgfl(), privacy=private, rounds=10), rounds=2, releases=500, engine="plain"))
+
+
+BUDGET_OF = Federation(
+    Drifting(clients=4, size=4, loss="linear", space="simplex"),
+    SaddleMirrorDescent(region="simplex", constraint=Budget(kind="sample", budget=0.1, clip=1.0, reach=1.0)),
+    Digraph(shape="complete"), privacy=Privacy(epsilon=8.0, clip=1.0), rounds=20,
+)  # fmt: skip
+
+
+def budgeted():
+    honest(examine(BUDGET_OF, rounds=2, **SMALL))
+
+
+def three_parts():
+    """Gradient, cost and value of one sample: what their noises leave of it costs no more than the release paid."""
+    instance = BUDGET_OF.instance()
+    me, settings = row(instance.plan.tables["peer"], 0), instance.plan.settings
+    scale, parts = float(me.noise[0]), []
+    for n in range(1500):
+        now = Moment(0, 0, key_of(3, 0, n), -1, 1, True, 0.0)
+        me.spent[0], zero = 0.0, Seen(np.zeros(4), np.zeros(1))
+        mirror_nodes.look(me, zero, settings, now)
+        gradient = me.gradient.copy()
+        value = mirror_nodes.constrain(me, 0.0, zero, scale, settings, now)
+        parts.append([gradient.std(), me.slope.std(), abs(value)])
+    noises = np.sqrt(np.mean(np.square(parts), 0)) * np.sqrt([4 / 3, 4 / 3, 1.0])  # of four values about their mean
+    cost = ((2 * np.array([settings.clip, settings.cost, settings.reach]) / noises) ** 2).sum()
+    assert cost <= 1.1 * (settings.change / scale) ** 2
 
 
 def once(algorithm):
@@ -193,6 +226,23 @@ def leaky_dual(true):
     return release
 
 
+def bare_value(true):
+    """The constraint's value goes into the multiplier as it is."""
+
+    def constrain(me, value, data, scale, settings, moment):
+        true(me, value, data, scale, settings, moment)
+        return float(np.clip(value, -settings.reach, settings.reach))
+
+    return constrain
+
+
+def forgotten_parts(true):
+    """The cost and the value have noise as if they were released alone."""
+    return lambda me, value, data, scale, settings, moment: true(
+        me, value, data, scale / settings.spread, settings, moment
+    )
+
+
 def everyone(samples, rate, key, index):
     return np.arange(samples)
 
@@ -237,6 +287,9 @@ MUTANTS = {
     "a tenth of PLDP-FL's noise": (GENERATORS, "add_gaussian", scaled(1, 0.1), partial(once, PLDP)),
     "a tenth of a server's noise": (GENERATORS, "add_gaussian", scaled(1, 0.1), partial(once, CENTRAL)),
     "a tenth of mirror-deep's noise": (GENERATORS, "add_gaussian", scaled(1, 0.1), partial(once, MIRROR)),
+    "a constraint's value is not noised": ("archipel.algorithms.mirror_nodes", "constrain", bare_value, budgeted),
+    "a constraint's sensitivity is forgotten": (
+        "archipel.algorithms.mirror_nodes", "constrain", forgotten_parts, three_parts),
     "an account forgets its costs": (ACCOUNT, "pay", unpaid, ACCOUNTS),
     "an account has no limit": (ACCOUNT, "pay", unlimited, ACCOUNTS),
     "releases cost half": (ACCOUNT, "release_cost", returned(lambda cost: cost / 2), LEDGERS),
