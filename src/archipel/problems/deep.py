@@ -96,6 +96,11 @@ class Deep(Checked):
     most: int = key(6, "the largest number of labels of a client, where split = unbalanced", at_least=1)
     power: float = key(1.0, "how fast sizes fall with a client's rank, where split = uneven or unbalanced", at_least=0)
     column: str = key("", "the column that names each sample's client, where split = column")
+    hold: str = key(
+        "random",
+        "which fifth of a client's file is held out: last, where samples overlap in time",
+        choices=("random", "last"),
+    )
     samples: int = key(0, "how many training samples are kept; 0: all", at_least=0)
     test: int = key(0, "how many test samples are kept; 0: all", at_least=0)
     shrink: int = key(1, "squares of so many pixels a side become one", at_least=1, unit="pixels")
@@ -114,7 +119,7 @@ class Deep(Checked):
     def dealt(self, seed: int) -> tuple[Shards, Shards, float]:
         """Training data by client, test data, and the largest value of x."""
         if self.data and not self.data.endswith(".npz"):
-            train, test = files.read_split(self.data, 0.2, seed=seed)
+            train, test = files.read_split(self.data, 0.2, seed=seed, hold=self.hold)
             return train, fewer(test, self.test, seed), 1.0
         pool = own_pool(self.data, seed) if self.data else picture_pool(self.dataset, self.shrink)
         kept = some(len(pool.y), self.samples, seed, "problem.samples")
