@@ -71,12 +71,8 @@ class Pool(NamedTuple):
 class Deep(Checked):
     """A network on labelled samples.
 
-    `data` is your own: an npz with x and y (and x_test, y_test, and columns to split by), or a folder with
-    one file a client, which then are the clients.
-
-    `samples` and `test` keep so many training and test samples (0: all), `shrink` takes the means of squares
-    of pixels: for a quick try. A network sees (x - center) / spread, where pictures go from 0 to 1: numbers
-    that you know, not taken from anyone's data.
+    An npz of your own has x and y (and x_test, y_test, and columns to split by). A network sees (x - center) / spread,
+    where pictures go from 0 to 1.
     """
 
     section = "problem"
