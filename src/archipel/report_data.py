@@ -41,6 +41,11 @@ METRICS = {
     "tau": Words("What is borrowed: tau", "tau"),
     "epsilon": Words("Privacy: what has been paid", "epsilon paid so far"),
     "rho": Words("Privacy: what has been paid", "zCDP paid so far"),
+    "share": Words("Weight", "weight"),
+    "norm": Words("Gradient norm", "gradient norm"),
+    "noise": Words("Noise of a release", "noise of a release"),
+    "asked": Words("Rounds in which the server asked", "rounds asked"),
+    "stopped": Words("Silent, its budget spent", "silent, its budget spent"),
 }
 
 
