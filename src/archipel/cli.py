@@ -62,6 +62,9 @@ def run(
     page: Annotated[
         int | None, typer.Option("--page", help="Serve the live page on this port of loopback; 0: any.")
     ] = None,
+    log: Annotated[
+        list[str] | None, typer.Option(help="Also log to tensorboard:DIR, mlflow:URI, trackio:PROJECT, wandb:PROJECT.")
+    ] = None,
 ) -> None:
     """Simulate a federation.
 
@@ -69,10 +72,13 @@ def run(
 
     Example: archipel run examples/flagship/pao-fed-c2.toml --seeds 4 --out results
     """
+    from archipel import trackers
     from archipel.federation import Federation
     from archipel.results import ready
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    for where in log or ():
+        trackers.check(where)
     if record:
         if record.is_dir():
             raise BadInput("--record", str(record), "a file, such as schedule.npz")
@@ -81,6 +87,8 @@ def run(
     result = played(described, seeds, federation.stem, page)
     result.name = federation.stem
     result.save(out)
+    for where in log or ():
+        trackers.log(result, where)
     if record:
         save_schedule(described, record)
     show({federation.stem: result})

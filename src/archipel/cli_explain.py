@@ -1,6 +1,7 @@
-"""The commands that say what there is: list and explain."""
+"""The commands to begin with: new, list and explain."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,8 +16,20 @@ screen = Console(markup=False, emoji=False)
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
+    app.command("new")(new)
     app.command("list")(list_)
     app.command("explain")(explain_)
+
+
+def new(folder: Annotated[Path, typer.Argument(help="A folder that is made.")]) -> None:
+    """Make a folder with data, a description and a script, all of which run.
+
+    Example: archipel new buoys
+    """
+    from archipel.scaffold import scaffold
+
+    made = scaffold(folder)
+    screen.print(f"{len(made)} files in {folder}. Try: cd {folder}; archipel check federation.toml", highlight=False)
 
 
 def list_(

@@ -14,12 +14,7 @@ PACES = {
 
 @dataclass(frozen=True)
 class Deployment(Checked):
-    """Who listens where, how rounds go by, and where a node keeps its things.
-
-    `addresses` names who listens: the server of a star, servers, peers ("host:port"); the others connect to them.
-    `data` is what a device learns from: a CSV file that grows, `file.py:function` (a generator of samples), or
-    `mqtt://host/topic`; empty, it is the description's own problem.
-    """
+    """Who listens where (the others connect to them), how rounds go by, and where a node keeps its things."""
 
     section = "deploy"
 
@@ -37,7 +32,9 @@ class Deployment(Checked):
     addresses: dict = key(dict, 'who listens where: the server of a star, servers, peers, each "host:port"')
     keys: str = key("keys", "the folder of a node's certificate and secret key")
     state: str = key("state", "the folder of a node's checkpoints and ledger")
-    data: str = key("", "what a device learns from: a CSV that grows, file.py:function, mqtt://host/topic")
+    data: str = key(
+        "", "what a device learns from: a CSV that grows, file.py:function, mqtt://host/topic; none: the problem"
+    )
     durable: bool = key(True, "whether a checkpoint waits until the disk has it")
 
     def __post_init__(self) -> None:

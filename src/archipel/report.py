@@ -39,8 +39,6 @@ THEORY = {
     "mean_square": "step bound, theorem 2 (34)",
     "protective": "step allowed",
 }
-ASKED = {"share": "weight", "norm": "gradient norm", "chance": "chance", "noise": "noise of a release"}
-ASKED |= {"asked": "rounds asked", "stopped": "silent, its budget spent"}
 
 
 def write_report(result: "Result", path: "Path") -> None:

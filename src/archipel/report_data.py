@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 COUNTED = ("parameters.", "bytes.", "updates", "worth.")
 SINGLE = (".node", ".cluster")  # of one client or cluster each
 UNDRAWN = ("rho", "share", "norm", "chance", "noise", "stopped")  # of single clients: in their table only
+FACTOR = 5  # from the least to the largest value, from which on an axis is logarithmic at first
 SHOWN_NODES = 8  # curves of single nodes in a picture; of more, the middle and the spread
 DRAWN_CLIENTS, DRAWN_LINKS = 1500, 5000  # of the picture of a network
 LISTED_CLIENTS = 20_000
@@ -40,6 +41,11 @@ METRICS = {
     "tau": Words("What is borrowed: tau", "tau"),
     "epsilon": Words("Privacy: what has been paid", "epsilon paid so far"),
     "rho": Words("Privacy: what has been paid", "zCDP paid so far"),
+    "share": Words("Weight", "weight"),
+    "norm": Words("Gradient norm", "gradient norm"),
+    "noise": Words("Noise of a release", "noise of a release"),
+    "asked": Words("Rounds in which the server asked", "rounds asked"),
+    "stopped": Words("Silent, its budget spent", "silent, its budget spent"),
 }
 
 
@@ -55,8 +61,9 @@ def words_of(metric: str) -> Words:
 
 
 def scores(result: "Result") -> list[str]:
-    """The metrics that say how good the models are, of the whole federation."""
-    return [name for name in result.metrics() if not name.startswith(COUNTED) and not name.endswith(SINGLE)]
+    """The metrics that say how good the models are, of the whole federation; in the user's units first."""
+    found = [name for name in result.metrics() if not name.startswith(COUNTED) and not name.endswith(SINGLE)]
+    return sorted(found, key=lambda name: name != "rmse")
 
 
 class Measured:
@@ -118,7 +125,11 @@ def charts(results: "Mapping[str, Result]") -> list[dict[str, Any]]:
     """A picture for each score, with one line for each federation; then what single clients and clusters did."""
     measured = {name: Measured(result) for name, result in results.items()}
     found = []
+    metrics = dict.fromkeys(metric for result in results.values() for metric in result.metrics())
+    doubled = {"mse", "mse.node"} if "rmse" in metrics else set()  # the same curve, in the user's units
     for metric in dict.fromkeys(metric for result in results.values() for metric in scores(result)):
+        if metric in doubled:
+            continue
         there = {name: one for name, one in measured.items() if metric in one.values}
         label = {name: name if len(results) > 1 else "" for name in there}
         found.append(chart(metric, "", [one.series(metric, label[name]) for name, one in there.items()]))
@@ -127,7 +138,8 @@ def charts(results: "Mapping[str, Result]") -> list[dict[str, Any]]:
     if len(results) == 1:
         ((name, result),) = results.items()
         for metric in result.metrics():
-            if metric.endswith(SINGLE) and metric.split(".")[0] not in UNDRAWN and ".server." not in metric:
+            drawn = metric.endswith(SINGLE) and metric.split(".")[0] not in UNDRAWN and ".server." not in metric
+            if drawn and metric not in doubled:
                 found.append(single(result, measured[name], metric))
     return [one for one in found if one["series"]]
 
@@ -143,8 +155,9 @@ def single(result: "Result", measured: Measured, metric: str) -> dict[str, Any]:
 
 def chart(metric: str, whose: str, series: list[dict[str, Any]]) -> dict[str, Any]:
     words = words_of(metric)
-    positive = all(value is None or value > 0 for one in series for value in one["mean"])
-    made = {"title": words.title + whose, "unit": words.label, "log": words.log and positive, "series": series}
+    known = [value for one in series for value in one["mean"] if value is not None]
+    decades = bool(known) and min(known) > 0 and max(known) > FACTOR * min(known)
+    made = {"title": words.title + whose, "unit": words.label, "log": words.log and decades, "series": series}
     return made | {"alt": in_words(made)}
 
 

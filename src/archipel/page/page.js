@@ -7,8 +7,8 @@
   const WHOLE = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const colour = (i) => css(`--s${i % 8}`);
-  const short = (v) => (v == null ? "–" : v === 0 ? "0" : Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3 ? v.toExponential(2)
-    : String(+v.toPrecision(4)));
+  const short = (v) => (v == null ? "–" : v === 0 ? "0" : Math.abs(v) >= 1e9 || Math.abs(v) < 1e-3 ? v.toExponential(2)
+    : Math.abs(v) >= 1e3 ? Math.round(v).toLocaleString("en") : String(+v.toPrecision(4)));
   const amount = (v) => (Math.abs(v) < 1e3 ? short(v) : Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(v));
   const make = (tag, attributes = {}, ...inside) => {
     const made = document.createElement(tag);
@@ -66,7 +66,10 @@
       });
     }
 
-    size() { return { width: Math.max(this.plot.clientWidth, 280), height: 320 }; }
+    size() {
+      const paper = document.documentElement.classList.contains("printed");
+      return { width: paper ? 660 : Math.max(this.plot.clientWidth, 280), height: paper ? 260 : 320 };
+    }
 
     draw() {
       const positive = (array) => (this.log ? array.map((v) => (v > 0 ? v : null)) : array);
@@ -122,8 +125,9 @@
   data.charts.forEach((spec, i) => charts.push(new Chart(document.getElementById(`chart${i}`), spec, i)));
   const again = () => charts.forEach((chart) => chart.draw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  addEventListener("beforeprint", again);
-  addEventListener("afterprint", again);
+  const printed = (on) => { document.documentElement.classList.toggle("printed", on); again(); };
+  addEventListener("beforeprint", () => printed(true));
+  addEventListener("afterprint", () => printed(false));
 
   if (data.live) { // a run that goes on says what is new
     const source = new EventSource("events");

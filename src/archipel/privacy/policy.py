@@ -69,11 +69,9 @@ class Noise(NamedTuple):
 class Privacy(Checked):
     """What is promised to whom.
 
-    `schedule` is "constant", "geometric" (the variance is multiplied by `zeta` after every round) or a list of your
-    own, one factor a round; where neither a target nor `noise` is given it is the noise itself. `releases` is for how
-    many releases the noise is planned, 0 for one a round. `calibration` is "exact" (the ledger's own arithmetic) or,
-    to compare, as published: "corollary" (of the thesis) and "per-round" ((epsilon, delta) in each round, summed up).
-    `clip`, or `bounds` on features, target and model, bound an example's gradient; with `enforce` = false they are
+    A `schedule` that is a list is the noise itself if neither a target nor `noise` is given. `calibration` is "exact"
+    (the ledger's own arithmetic) or, to compare, as published: "corollary" (of the thesis) and "per-round" ((epsilon,
+    delta) in each round, summed up). `clip`, or `bounds`, bound an example's gradient; with `enforce` = false they are
     only declared, and every guarantee says `assumed`.
     """
 

@@ -76,10 +76,8 @@ def sought(graph: Any) -> bool:
 class Related(Checked):
     """Linear models that are related: w_q = w_0 + gamma_q w_0 (PGFL, V-A; NPFL-RL, 6.3).
 
-    `gammas` are drawn from U(-spread, spread) unless given. `relation` = "turned" moves each w_q in a direction of
-    its own instead, gamma_q v_q with v_q as long as w_0. Inputs and w_0 are standard normal; `noise` is the
-    variance of the observations' noise, or the least and the largest of the clients' variances. From round `change`
-    on, if it is given, a share `moved` of the clients have the data of another cluster.
+    `relation` = "turned" moves each w_q in a direction of its own instead, gamma_q v_q with v_q as long as w_0. Inputs
+    and w_0 are standard normal.
     """
 
     section = "problem"

@@ -70,12 +70,8 @@ class Pool(NamedTuple):
 class Deep(Checked):
     """A network on labelled samples.
 
-    `data` is your own: an npz with x and y (and x_test, y_test, and columns to split by), or a folder with
-    one file a client, which then are the clients.
-
-    `samples` and `test` keep so many training and test samples (0: all), `shrink` takes the means of squares
-    of pixels: for a quick try. A network sees (x - center) / spread, where pictures go from 0 to 1: numbers
-    that you know, not taken from anyone's data.
+    An npz of your own has x and y (and x_test, y_test, and columns to split by). A network sees (x - center) / spread,
+    where pictures go from 0 to 1.
     """
 
     section = "problem"
@@ -95,6 +91,11 @@ class Deep(Checked):
     most: int = key(6, "the largest number of labels of a client, where split = unbalanced", at_least=1)
     power: float = key(1.0, "how fast sizes fall with a client's rank, where split = uneven or unbalanced", at_least=0)
     column: str = key("", "the column that names each sample's client, where split = column")
+    hold: str = key(
+        "random",
+        "which fifth of a client's file is held out: last, where samples overlap in time",
+        choices=("random", "last"),
+    )
     samples: int = key(0, "how many training samples are kept; 0: all", at_least=0)
     test: int = key(0, "how many test samples are kept; 0: all", at_least=0)
     shrink: int = key(1, "squares of so many pixels a side become one", at_least=1, unit="pixels")
@@ -113,7 +114,7 @@ class Deep(Checked):
     def dealt(self, seed: int) -> tuple[Shards, Shards, float]:
         """Training data by client, test data, and the largest value of x."""
         if self.data and not self.data.endswith(".npz"):
-            train, test = files.read_split(self.data, 0.2, seed=seed)
+            train, test = files.read_split(self.data, 0.2, seed=seed, hold=self.hold)
             return train, fewer(test, self.test, seed), 1.0
         pool = own_pool(self.data, seed) if self.data else picture_pool(self.dataset, self.shrink)
         kept = some(len(pool.y), self.samples, seed, "problem.samples")

@@ -101,10 +101,8 @@ class Drifting(Checked):
     """Online losses around something that is best for all, which stays where it is or moves on a circle.
 
     `loss`: "distance" (to a point), "linear" (a slope), of an answer to features "squared", "absolute", "huber", or
-    "logistic", of two classes on either side of zero, `sharpness` times what is best apart from it in units of their
-    spread: section 2.4 with something to learn. `space` is where what is best lies: in the "ball" of radius one or on
-    the "simplex"; `reach`, up to one, is how far from its middle. `lean` is how far clients differ from what is best
-    for all, `noise` how far a client's samples do. After t rounds the angle is `speed` t^`drift`; at drift 0 it stays.
+    "logistic", of two classes on either side of zero: section 2.4 with something to learn. After t rounds the angle is
+    `speed` t^`drift`.
     """
 
     section = "problem"

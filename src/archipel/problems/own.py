@@ -20,11 +20,8 @@ from archipel.problems.task import MOST_COSINES, Task
 class Files(Checked):
     """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
 
-    `data` is a folder or a pattern such as "sensors/*.csv". `test` is the share of each client's samples that is
-    held out (its last ones, when `hold` is "last"), or a pattern of other files. Models are `judged` by all test
-    samples "together", or, where clients have models of their own, each by its "own". `l1` ||w||_1 + `l2` ||w||^2 is
-    added to the sum of the clients' mean losses. Units that are known, `center` and `scale`, cost no privacy; others
-    are taken from everyone's data, and then every guarantee says `assumed`.
+    Units that are known, `center` and `scale`, cost no privacy; others are taken from everyone's data, and then every
+    guarantee says `assumed`.
     """
 
     section = "problem"

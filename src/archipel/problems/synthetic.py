@@ -94,8 +94,7 @@ class Scratch(NamedTuple):
 class Synthetic(Checked):
     """Clients with different autoregressive inputs learn one nonlinear function of four of them, (39).
 
-    `samples` are the sizes of the data groups (client k is in group k mod groups), which arrive over `horizon`
-    rounds. From round `change` on, if it is given, the function has the coefficients `changed`.
+    Client k is in group k mod groups of those that `samples` has.
     """
 
     section = "problem"

@@ -1,5 +1,6 @@
 """Linear models on test data: errors in the target's own units, classes told apart, for all and for each client."""
 
+import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,45 +27,36 @@ class Tested:
 
     def score(self, models: dict[str, Any], round: int) -> dict[str, Any]:
         """Everything that can be said of these models."""
-        x, y = self.test.x, self.test.y
-        personal = "server" not in models or (self.own and "clients" in models)
-        if not personal:
+        x, y, places = self.test.x, self.test.y, self.places()
+        if "server" in models and not (self.own and "clients" in models):
             answers = x @ models["server"].astype(x.dtype)
-            found = self.measured(answers, y)
-            return found | self.of_each([(answers[a:b], y[a:b]) for a, b in self.places()])
-        found_models = models["clients"][:MANY].astype(x.dtype)
+            each = [self.measured(answers[a:b], y[a:b]) for a, b in places[:MANY]]
+            return self.measured(answers, y) | self.of_each(each)
+        found = models["clients"][:MANY].astype(x.dtype)
         if self.own:
-            each = [(x[a:b] @ found_models[k], y[a:b]) for k, (a, b) in enumerate(self.places()[: len(found_models)])]
-            return self.means(each) | self.of_each(each)
-        answers = x @ found_models.T
-        each = [(answers[:, k], y) for k in range(len(found_models))]
-        return self.means(each) | self.of_each(each)
+            each = [self.measured(x[a:b] @ found[k], y[a:b]) for k, (a, b) in enumerate(places[: len(found)])]
+        else:
+            each = [self.measured(answers, y) for answers in (x @ found.T).T]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what nobody's samples can tell
+            means = {metric: float(np.nanmean([one[metric] for one in each])) for metric in each[0]}
+        return means | self.of_each(each)
 
     def places(self) -> list[tuple[int, int]]:
         """Where each client's own test samples are; nowhere if they are not the clients' own."""
         starts = self.test.starts.tolist()
         return list(pairwise(starts)) if self.test.names == self.clients else []
 
-    def means(self, each: list[tuple[Any, Any]]) -> dict[str, float]:
-        """The mean over clients of what can be said of each."""
-        all_of = [self.measured(*one) for one in each if len(one[1])]
-        return {metric: float(np.nanmean([one[metric] for one in all_of])) for metric in all_of[0]}
-
-    def of_each(self, each: list[tuple[Any, Any]]) -> dict[str, Any]:
+    def of_each(self, each: list[dict[str, float]]) -> dict[str, Any]:
         """One number a client: its error, or the share of its samples that are told right."""
-        if not each:
-            return {}
-        metric = "accuracy" if self.classes else "rmse"
-        values = [self.measured(*one)[metric] if len(one[1]) else np.nan for one in each[:MANY]]
-        return {f"{metric}.node": np.array(values)} | self.squares(each)
-
-    def squares(self, each: list[tuple[Any, Any]]) -> dict[str, Any]:
-        if self.classes:
-            return {}
-        return {"mse.node": np.array([np.mean((y - a) ** 2) if len(y) else np.nan for a, y in each[:MANY]])}
+        names = ("accuracy",) if self.classes else ("rmse", "mse")
+        return {f"{name}.node": np.array([one[name] for one in each]) for name in names if each}
 
     def measured(self, answers: Any, y: Any) -> dict[str, float]:
-        """What is measured of answers."""
+        """What is measured of answers; nothing where there are none."""
+        if not len(y):
+            names = ("accuracy", "loss", "auc", "f1", "calibration") if self.classes else ("mse", "rmse", "r2")
+            return dict.fromkeys(names, float("nan"))
         if not self.classes:
             mse = float(np.mean((y - answers) ** 2))
             spread = float(np.var(y))

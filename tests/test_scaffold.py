@@ -1,0 +1,21 @@
+"""A new folder runs: its description, and its script."""
+
+import runpy
+
+import pytest
+
+from archipel import Federation
+from archipel.errors import BadInput
+from archipel.scaffold import scaffold
+
+
+def test_what_is_made_runs(tmp_path, monkeypatch, capsys):
+    scaffold(tmp_path / "buoys")
+    monkeypatch.chdir(tmp_path / "buoys")
+    federation = Federation.load("federation.toml", engine="plain")
+    assert federation.setup().task.clients == 6 and not federation.setup().task.notes
+    assert federation.run().final("rmse") < 0.45
+    runpy.run_path("compare.py")
+    assert "OnlineFed" in capsys.readouterr().out
+    with pytest.raises(BadInput, match="does not exist yet"):
+        scaffold(tmp_path / "buoys")
