@@ -51,7 +51,7 @@ class Process:
     def read(self):
         self.words.extend(self.process.stderr)
 
-    def end(self, seconds=120.0):
+    def end(self, seconds=600.0):
         """Its status."""
         status = self.process.wait(seconds)
         self.reader.join(10)

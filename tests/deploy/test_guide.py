@@ -51,7 +51,7 @@ def described(folder, rounds, **replaced):
 
 
 def wait_for_round(folder, name, n):
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while read_status(folder / "state" / name).get("round", 0) < n:
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -158,7 +158,8 @@ class PostOffice:
     def send_new(self, other: Neighbour, now: float) -> None:
         """What a checkpoint holds and was not sent yet, as far as the window reaches."""
         last = min(other.safe_out, other.acked + self.window)
-        if other.sent >= last or (other.sent > other.acked and other.wait >= LATEST):  # who is away gets no more
+        away = other.wait >= LATEST or (other.wait > other.usual and other.sent - other.acked >= exchange.CROWDED // 2)
+        if other.sent >= last or (other.sent > other.acked and away):  # who does not answer gets no more
             return
         if other.sent == other.acked:
             other.resend = now + other.wait
