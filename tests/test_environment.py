@@ -100,7 +100,10 @@ def test_all_algorithms_of_a_comparison_meet_one_schedule():
     from archipel import OnlineFed
 
     rough = Environment(availability=(0.5, 0.1), delay=Delay(delta=0.5, limit=3))
-    runs = [Federation(STREAM, a, environment=rough, rounds=40, engine="serial").run() for a in (PaoFed(), OnlineFed())]
+    runs = [
+        Federation(STREAM, a, environment=rough, rounds=40, engine="serial").run()
+        for a in (PaoFed(autonomous=False), OnlineFed())
+    ]
     assert runs[0].final("updates") == runs[1].final("updates")
     messages = [
         runs[0].final("parameters.client-server") / 4,

@@ -12,6 +12,7 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.deploy.assemble import read_rows
 from archipel.deploy.chaos import Chaos
 from archipel.privacy.journal import FileJournal
+from archipel.privacy.releases import from_json, rho_of
 
 pytest.importorskip("zenoh")
 
@@ -52,7 +53,7 @@ def assert_ledgers_hold_what_was_said(folder, engine):
     paid = engine.instance.plan.tables["peer"]
     for k, node in enumerate(sorted((folder / "out" / "nodes").iterdir())):
         journal = FileJournal(node / "ledger.journal")
-        charges = [entry["release"]["rho"] for entry in journal.entries if "release" in entry]
+        charges = [rho_of(from_json(entry["release"])) for entry in journal.entries if "release" in entry]
         journal.close()
         assert len(charges) == paid.protect.releases[k, 0] > 0
         assert sum(charges) == pytest.approx(paid.protect.spent[k, 0], rel=1e-9)

@@ -5,7 +5,7 @@ from harness import Village
 from test_replay import STORED, TABLE
 
 from archipel import Federation
-from archipel.algorithms.fedavg_deep import DpFedAvgDeep
+from archipel.algorithms.deep import DpFedAvgDeep
 from archipel.draws import SELECTED, key_of
 from archipel.generators import secret_coin
 from archipel.privacy import noise

@@ -86,10 +86,12 @@ def test_bounds_imply_a_gradient_bound():
 
 
 def test_a_federation_whose_algorithm_cannot_count_refuses_the_table():
-    from archipel import SignSgd, Synthetic
+    from archipel import PaoFed, Synthetic
+    from archipel.parts.protect.openly import Openly
 
-    with pytest.raises(BadInput, match="cannot count"):
-        Federation(Synthetic(clients=4, features=8), SignSgd(), privacy=Privacy(epsilon=1.0, clip=1.0)).instance()
+    openly = PaoFed(protect=Openly())
+    with pytest.raises(BadInput, match="a part that protects"):
+        Federation(Synthetic(clients=4, features=8), openly, privacy=Privacy(epsilon=1.0, clip=1.0)).instance()
 
 
 @pytest.mark.parametrize(

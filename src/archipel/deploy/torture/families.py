@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from archipel.algorithms.dual_averaging import DualAveraging
-from archipel.algorithms.mirror_descent import MirrorDescent
-from archipel.algorithms.online_fed import OnlineFed
-from archipel.algorithms.pao_fed import PaoFed
+from archipel.algorithms.mirror import DualAveraging, MirrorDescent
+from archipel.algorithms.online import OnlineFed, PaoFed
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
