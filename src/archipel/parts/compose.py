@@ -250,6 +250,9 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     elif mix.weight is not None and mix.settle is None and not learn.weighs:
         right = "one whose steps are divided by its node's weight; or another mix"
         raise BadInput("algorithm.learn.kind", type(parts.learn).__name__, right)
+    if learn.weighs and learn.weighted is None and "mass" not in mix.state._fields:
+        right = '"push-sum": this learn part divides its steps by the mass that it carries'
+        raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
     if learn.shared is not None:
