@@ -40,7 +40,7 @@ ROUNDS = 12  # of a twin, at most
 TWINS = {Star: Star(), Peers: Peers(shape="complete"), Digraph: Digraph(shape="complete")}
 FAR = 1e6  # a target so far off that no noise on the model turns the pull around
 CHUNK = 100_000  # copies that are played at once
-KEPT = ("multiplier",)  # of mirror descent: a budget's
+KEPT = ("learn.pressed.multiplier",)  # of mirror descent: a budget's
 PER_CLIENT = ("slot", "cluster")  # settings with a number per client
 ALIKE = 1e-9  # relative: what the ledger rounds
 
