@@ -117,7 +117,7 @@ class Observer(Watcher):
         if record.done > len(record.log) or record.reference is None:
             view = self.world.view(host.name)
             if record.spent:  # before its disk was lost
-                view.plan.settings.ledgers[view.member.number] = Ledger(
+                view.plan.accountant.ledgers[view.member.number] = Ledger(
                     host.name, node.account.own.terms, node.account.own.budget, record.spent
                 )
             record.reference = Reference(view, record.first, self.words, self.world.secret)

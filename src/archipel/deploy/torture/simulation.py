@@ -28,6 +28,7 @@ from archipel.node import mapped
 from archipel.privacy.journal import Damaged
 from archipel.privacy.ledger import Ledger, Overspent
 from archipel.privacy.noise import noise_from
+from archipel.privacy.personal import PersonalLedgers
 
 EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)  # as in run_node
 EPOCH = 1_700_000_000.0  # what clocks say when all begins
@@ -238,11 +239,13 @@ class Simulation:
         """What a node's process reads of the federation when it starts, untouched by earlier lives."""
         pristine = self.instance
         task = pristine.task._replace(source=mapped(own, pristine.task.source))
-        settings, ledgers = pristine.plan.settings, getattr(pristine.plan.settings, "ledgers", None)
-        if ledgers:
-            fresh = [Ledger(ledger.node, ledger.terms, ledger.budget, ledger.charges) for ledger in ledgers]
-            settings = settings._replace(ledgers=fresh)
-        plan = pristine.plan._replace(settings=settings)
+        plan, accountant = pristine.plan, pristine.plan.accountant
+        if isinstance(accountant, PersonalLedgers):
+            fresh = [Ledger(old.node, old.terms, old.budget, old.charges) for old in accountant.ledgers]
+            protect = plan.settings.protect._replace(ledgers=fresh)
+            plan = plan._replace(
+                settings=plan.settings._replace(protect=protect), accountant=accountant._replace(ledgers=fresh)
+            )
         return view_of(self.federation, name, pristine._replace(task=task, plan=plan))
 
     def beat(self, host: Host) -> None:
