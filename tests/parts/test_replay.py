@@ -31,8 +31,8 @@ def test_a_memory_of_three_against_a_list():
 
 
 def test_a_memory_of_one_is_an_online_step():
-    plain = Federation(STREAM, PaoFed(step=0.1), rounds=30, engine="plain", precision="float64")
-    recalled = plain.with_(algorithm=PaoFed(step=0.1, learn=Replay(0.1, 1)))
+    plain = Federation(STREAM, PaoFed(step=0.05), rounds=30, engine="plain", precision="float64")
+    recalled = plain.with_(algorithm=PaoFed(step=0.05, learn=Replay(0.05, 1)))
     assert np.array_equal(plain.run().models[0]["clients"], recalled.run().models[0]["clients"])
 
 
