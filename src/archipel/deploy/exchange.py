@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from archipel.deploy import wire
+from archipel.deploy.pieces import Arriving, Sending
 from archipel.deploy.wire import Frame
 
 CROWDED = 64  # letters to a neighbour that does not answer, from which on those that a later one supersedes are dropped
@@ -52,6 +53,8 @@ class Neighbour:
     usual: float = field(default_factory=lambda: FIRST)  # seconds until a letter is sent again, learned from answers
     wait: float = field(default_factory=lambda: FIRST)  # the same, doubled each time in vain
     resend: float = 0.0  # when
+    sending: Sending | None = None  # a large letter on its way, in pieces: letters[sent - acked]
+    arriving: Arriving | None = None  # and one that comes in
     stamp: tuple[int, float] = (0, 0.0)  # a letter on its way and when it was sent, to learn how long answers take
     hello: float = 0.0  # when to greet next
     pause: float = HELLO_EVERY

@@ -257,7 +257,7 @@ class Player:
             return
         turn: Any = self.plan.turns[i]
         phases = self.tables[i].hearers
-        numbers, word = phases[n % len(phases)], self.words[i]
+        numbers, word, said = phases[n % len(phases)], self.words[i], b""
         for who, (asked, when) in list(self.mailbox.asks.items()):
             if asked != i or when > n:
                 continue
@@ -267,7 +267,9 @@ class Player:
             key = self.view.key(turn.receiver, other.number, n)
             moment = Moment(self.view.member.number, n, key, other.number, len(numbers), True, 1.0)
             if turn.tell(self.me, word, self.plan.settings, moment):
-                self.office.post(other.name, wire.TOLD, i, n, self.view.vocabulary.write(i, word))
+                body = self.view.vocabulary.write(i, word)
+                said = said if said == body else body  # the same network for many is kept once
+                self.office.post(other.name, wire.TOLD, i, n, said)
             else:
                 self.office.post(other.name, wire.NOTHING, i, n)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
-from archipel.deploy.wire import Vocabulary
+from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
 from archipel.node import Moment, mapped, row
 from archipel.simulate.instance import SERVER_KEYS
@@ -79,7 +79,7 @@ def by_number(other: Neighbour) -> int:
     return other.number
 
 
-def view_of(federation: Any, name: str, instance: Any = None) -> View:
+def view_of(federation: Any, name: str, instance: Any = None, piece: int = PIECE) -> View:
     """The view of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
 
     Many nodes in one process may share an `instance`: each has its own row of it.
@@ -88,7 +88,7 @@ def view_of(federation: Any, name: str, instance: Any = None) -> View:
     instance = federation.instance() if instance is None else instance
     roster = roster_of(instance)
     member = roster.member(name)
-    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds)
+    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds, piece)
     mine = row(instance.plan.tables[member.role], member.number)
     incoming, outgoing = [], []
     for turn in instance.plan.turns:
