@@ -5,6 +5,7 @@ All of it is part of a checkpoint, so that a letter can be taken from the post o
 
 import struct
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,6 +152,11 @@ class Mailbox:
         for said in words:
             self.words[turn].append(said._replace(due=due))
             self.stashed[said.who] += 1
+
+    def reached(self, away: Collection[int]) -> int:
+        """The round that all peers that are there have reached at least; this node may have been away for long."""
+        known = np.maximum(self.reported.max(1, initial=-1), self.there.max(1, initial=-1) // 2)
+        return min([int(n) for i, n in enumerate(known) if i not in away and n >= 0], default=0)
 
     def refuse(self, i: int, fault: str) -> None:
         self.faults[fault] += 1

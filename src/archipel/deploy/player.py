@@ -171,7 +171,9 @@ class Player:
 
     def look(self, _: int) -> None:
         """The round begins: is there something to learn from, and can the node talk."""
-        self.jump(max(self.pace.begin(self.round) or 0, self.rounds_of_others()))
+        self.jump(self.pace.begin(self.round) or 0)
+        if self.view.member.role == "peer" and self.pace.reports and not self.pace.replay:
+            self.jump(self.mailbox.reached(self.pace.away))
         if self.mailbox.over:
             self.round = self.view.rounds
         if self.finished:
@@ -185,14 +187,6 @@ class Player:
         fresh, data = self.source.look(moment)
         self.data = data if fresh else None
         self.present = bool(fresh) and (not self.pace.replay or bool(available(self.view.conditions, moment)))
-
-    def rounds_of_others(self) -> int:
-        """The round that all peers that are there have reached at least; this node may have been away for long."""
-        if self.pace.replay or not self.pace.reports or self.view.member.role != "peer":
-            return 0
-        known = np.maximum(self.mailbox.reported.max(1, initial=-1), self.mailbox.there.max(1, initial=-1) // 2)
-        there = [int(n) for i, n in enumerate(known) if i not in getattr(self.pace, "away", ()) and n >= 0]
-        return min(there, default=0)
 
     # --- a Tell -------------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from archipel.deploy import exchange, pieces, wire
-from archipel.deploy.exchange import RETURNS, Letter, Neighbour
-from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary, near, tag
+from archipel.deploy.exchange import Letter, Neighbour
+from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary, near
 from archipel.deploy.world import World
 
 LOG = logging.getLogger("archipel.deploy")
@@ -30,7 +30,6 @@ LATEST = 30.0  # the same, after it was sent again and again in vain
 TICK = 0.05  # seconds between two looks at what is due
 FOREVER = float("inf")
 BURST = 16  # letters sent again at once
-MINUTE = 60.0  # seconds in which a neighbour whose earlier store is back several times runs twice
 LETTER = struct.Struct("<HBBI")  # neighbour, kind, turn and flag, round
 
 
@@ -124,7 +123,7 @@ class PostOffice:
         known = [self.neighbours.get(name) for name in state["names"]]
         for other, (mine, theirs, taken, acked), earlier in zip(known, state["marks"].tolist(), state["earlier"]):
             if other is not None:
-                self.meet(other, mine, theirs)
+                other.meet(mine, theirs)
                 other.earlier.extend(earlier)
                 other.next_in = other.safe_in = other.told = taken
                 other.acked = other.sent = other.safe_out = acked
@@ -381,25 +380,11 @@ class PostOffice:
 
     def begin(self, other: Neighbour, mine: int, theirs: int) -> None:
         """Two stores that have not counted yet."""
-        self.meet(other, mine, theirs)
-        other.acked = other.sent = other.gone = other.safe_out = 0
-        other.next_in = other.safe_in = other.told = 0
-        other.held.clear()
-        other.waiting.clear()
-        other.sending = other.arriving = None
-        other.stamp = 0, 0.0
+        other.begin(mine, theirs)
         self.posted = True
         self.anew.add(other.name)
 
     def note_change(self, other: Neighbour, theirs: int) -> None:
         """Two processes of one name, with a folder each, would greet for ever: say so, and greet slowly."""
-        other.earlier.append(other.theirs)
-        if theirs in other.earlier:
-            other.returns.append(self.world.now())
-        if not other.twice and len(other.returns) == RETURNS and other.returns[-1] - other.returns[0] < MINUTE:
-            other.twice = True
+        if other.changes(theirs, self.world.now()):
             LOG.warning("%s seems to run twice, with two states: end one of them", other.name)
-
-    def meet(self, other: Neighbour, mine: int, theirs: int) -> None:
-        """Know a neighbour's store, and so how frames between the two are tagged."""
-        other.mine, other.theirs, other.tags = mine, theirs, (tag(mine, theirs), tag(theirs, mine))

@@ -159,7 +159,9 @@ class Store:
 
     def save(self, record: dict[str, Any]) -> None:
         """Write a checkpoint into the older file; it holds when this returns."""
-        number, kept, known, many = self.number + 1, {}, {}, len(self.beside)
+        number, many = self.number + 1, len(self.beside)
+        kept: dict[str, int] = {}
+        known: dict[int, tuple[bytes, str]] = {}
 
         def keep(data: Data) -> Any:
             """Write it, unless the last checkpoint has it."""

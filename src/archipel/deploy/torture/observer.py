@@ -29,8 +29,8 @@ TRANSIENT = r"no answer from|No space left|Input/output error|spent its privacy 
 MOST = 12  # letters to a neighbour that answers
 FIRST = 12  # checkpoints that show how large one is
 SLACK = 400  # bytes by which a checkpoint may grow, letters aside
-VARIES = ("post.letters", "post.bodies", "post.traffic", "post.faults", "post.earlier", "delayed", "delayed words")
-VARIES += ("mailbox.words", "mailbox.bodies", "mailbox.told", "mailbox.answers")
+VARIES: tuple[str, ...] = ("post.letters", "post.bodies", "post.traffic", "post.faults", "post.earlier")
+VARIES += ("delayed", "delayed words", "mailbox.words", "mailbox.bodies", "mailbox.told", "mailbox.answers")
 
 
 class Mark(NamedTuple):
@@ -216,7 +216,8 @@ class Observer(Watcher):
             i, _ = wire.PIECED.unpack_from(data, wire.HEADER.size)
             if data[wire.HEADER.size + wire.PIECED.size :] != letter.body[i * piece : (i + 1) * piece]:
                 raise Wrong(f"{host.name} sends to {to} a piece {i} that is not of its letter {seq}")
-            kind, data = letter.kind, wire.pack(letter.kind, *letter[1:3], tag, seq, ack, n, letter.body)
+            kind = letter.kind
+            data = wire.pack(kind, letter.turn, letter.also_asks, tag, seq, ack, n, letter.body)
         key = host.name, mine, to, theirs, seq
         if self.letters.setdefault(key, content(data)) != content(data):
             raise Wrong(f"{host.name} says letter {seq} to {to} again, with other content")
