@@ -412,7 +412,7 @@ def test_a_network_of_a_users_own_is_never_run_by_a_file(tmp_path, capsys):
     bundle = load(tmp_path / "out" / "model.npz")
     capsys.readouterr()
     x = np.zeros((2, 1, 8, 8))
-    with pytest.raises(BadInput, match="module=[.]{3}, the network itself"):
+    with pytest.raises(BadInput, match="the network itself"):
         bundle.predict(x)
     assert "this ran" not in capsys.readouterr().out
     own = from_file(str(tmp_path / "net.py:Net"), (1, 8, 8), 10)
