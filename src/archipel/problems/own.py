@@ -9,7 +9,7 @@ from archipel.describe import REQUIRED, Checked, key
 from archipel.errors import BadInput
 from archipel.problems import files, look
 from archipel.problems.losses.supervised import LOSSES
-from archipel.problems.measured import UNCHANGED, measured_task
+from archipel.problems.measured import UNCHANGED, framed, measured_task
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.tested import Tested
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest, standard
@@ -74,9 +74,13 @@ class Files(Checked):
     @property
     def reading(self) -> files.Reading:
         """How the files are read."""
-        categories = {name: tuple(values) for name, values in self.categories.items()}
         labels = self.loss == "logistic"
-        return files.Reading(self.target, self.columns, self.separator, self.missing, labels, self.positive, categories)
+        return files.Reading(self.target, self.columns, self.separator, self.missing, labels, self.positive, self.words)
+
+    @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """The values of the columns of words, as labels."""
+        return {name: tuple(map(files.label_of, values)) for name, values in self.categories.items()}
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The files' samples, split into training and test."""
@@ -86,11 +90,17 @@ class Files(Checked):
         clients = files.read_all(self.data, self.reading)
         train, test = files.split(clients, self.data, self.test, self.reading, seed, self.hold)
         notes, listed = self.seen(clients, train, test, rounds, data_kind)
-        data = self.with_intercept(self.in_units(train, test, dtype))
+        plain = self.in_units(train, test, dtype)
+        data = self.with_intercept(plain)
         horizon = self.horizon or rounds
         task = measured_task(data, self.features, self.width, self.loss, seed, horizon, dtype, data_kind)
         told = () if self.all_public(train) else task.assumed_public
         score = self.scorer(data, seed, dtype).score
+        labels = files.labels(clients, self.test, self.reading) if self.loss == "logistic" else ()
+        task = framed(
+            task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
+            unit=self.unit, labels=labels, categories=self.words,
+        )  # fmt: skip
         return task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
             unit=self.unit,

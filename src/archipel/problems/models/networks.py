@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -285,6 +285,18 @@ class Network:
         with one_thread(), torch.no_grad():
             parts = [self.module(self.scaled(x[i : i + EVALUATED])) for i in range(0, len(x), EVALUATED)]
             return torch.cat(parts)
+
+
+def answers_of(module: Any, told: Mapping[str, Any], x: Any, precision: str) -> Any:
+    """The answers of a module that stands by itself to samples in a user's units, as an array."""
+    torch = torch_or_sentence()
+    units = Units(float(told["top"]), float(told["center"]), float(told["spread"]))
+    with one_thread(), torch.no_grad():
+        parts = [
+            module(units.apply(torch.from_numpy(np.ascontiguousarray(x[i : i + EVALUATED], precision))))
+            for i in range(0, len(x), EVALUATED)
+        ]
+    return torch.cat(parts).numpy()
 
 
 def refuse_hidden_state(module: Any, name: str) -> None:
