@@ -10,6 +10,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from archipel.turns import Setup, Turn
 
 SECTIONS = ("problem", "clients", "topology", "environment", "algorithm", "privacy", "deploy")
 OWN = (("problem", "data"), ("problem", "test"))  # paths that each client has for itself
+PASSING = ("rounds", "every", "engine", "deploy")  # may change while a federation goes on
 MOST_ROUNDS = 10_000_000_000
 ENGINES = ("auto", "plain", "serial", "parallel")
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
@@ -122,8 +124,8 @@ class Federation(Checked):
         found.refuse()
         return cls(**parts)
 
-    def to_toml(self) -> str:
-        """The description with every default written out."""
+    def table(self) -> dict[str, Any]:
+        """The description with every default written out, as nested tables."""
         table: dict[str, Any] = {"rounds": self.rounds, "seed": self.seed, "every": self.every}
         table |= {"precision": self.precision or self.algorithm.precision, "engine": self.engine}
         for section in SECTIONS:
@@ -131,7 +133,21 @@ class Federation(Checked):
             if part is not None:
                 kinds = section in ("problem", "topology", "algorithm")
                 table[section] = described(part) if kinds else as_table(part)
-        return write_toml(table) + "\n"
+        return table
+
+    def to_toml(self) -> str:
+        """The description with every default written out."""
+        return write_toml(self.table()) + "\n"
+
+    def digest(self) -> str:
+        """What two descriptions share that learn the same: all but how long, how fast, where and how they are run.
+
+        Of a path its last name counts: a description may move, with its files.
+        """
+        table = {name: part for name, part in self.table().items() if name not in PASSING}
+        for keys in PATHS:
+            rewrite(table, keys, lambda given: Path(given).name)
+        return sha256(write_toml(table).encode()).hexdigest()
 
     @property
     def named(self) -> bool:

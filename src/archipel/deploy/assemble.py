@@ -109,8 +109,10 @@ def assemble(
         recorder.models = {name: np.array(model) for name, model in recorder.models.items()}
     if instance.plan.accountant:
         recorder.ledger = instance.plan.accountant.ledger(instance.plan.tables, recorder.paid)
+    recorder.graph, recorder.task = instance.graph, instance.task
     models = [recorder.models]
     result = Deployed(federation.to_toml(), recorder.rows, models, [recorder.ledger], {}, interrupted, seconds)
+    result.about = [recorder.about()]
     result.wire = wire_of(
         instance, result, {member.name: read_status(folder / member.name) for member in roster.members}
     )

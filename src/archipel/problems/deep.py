@@ -24,6 +24,7 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.problems import files, folders
 from archipel.problems.datasets import images
 from archipel.problems.datasets.npz import arrays_in
+from archipel.problems.frame import CLASS, NUMBER, Frame
 from archipel.problems.models.networks import Network, Units, build, one_thread, torch_or_sentence
 from archipel.problems.splits import partition
 from archipel.problems.splits.shards import Shards, divide, gather, hold_out, one, remaining
@@ -273,7 +274,22 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, classes: i
         raise BadInput("problem.kind", "deep", "a problem for linear models: theory of this algorithm needs its inputs")
 
     source, sample = Samples(x, y, train.starts), Empty(np.zeros(1))
-    return Task(source, sample, look, network.size, train.clients, score, inputs, False, train.names, learner=network)
+    return Task(
+        source, sample, look, network.size, train.clients, score, inputs, False, train.names, learner=network,
+        frame=frame_of(problem, train, network, count),
+    )  # fmt: skip
+
+
+def frame_of(problem: Deep, train: Shards, network: Network, count: int) -> Frame:
+    """What stands around the network's weights."""
+    own = ":" in Path(problem.model).name
+    told = {
+        "model": Path(problem.model).name, "own": own, "answers": count, "widths": problem.widths,
+        "activation": problem.activation, **network.units._asdict(),
+        "parameters": [(name, tuple(p.shape)) for name, p in network.module.named_parameters()],
+    }  # fmt: skip
+    predicts, precision = CLASS if problem.loss == "cross-entropy" else NUMBER, str(network.first.dtype)
+    return Frame(train.x.shape[1:], train.columns, predicts=predicts, precision=precision, network=told)
 
 
 def check_answers(network: Network, x: Any, count: int, name: str) -> None:

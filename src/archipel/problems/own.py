@@ -11,7 +11,7 @@ from archipel.describe import REQUIRED, Checked, key
 from archipel.errors import BadInput
 from archipel.problems import files, folders, look
 from archipel.problems.losses.supervised import LOSSES
-from archipel.problems.measured import UNCHANGED, measured_task
+from archipel.problems.measured import UNCHANGED, framed, measured_task
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.tested import Tested
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, remaining, standard
@@ -105,9 +105,13 @@ class Files(Checked):
     @property
     def reading(self) -> files.Reading:
         """How the files are read."""
-        categories = {name: tuple(values) for name, values in self.categories.items()}
         labels = self.loss == "logistic"
-        return files.Reading(self.target, self.columns, self.separator, self.missing, labels, self.positive, categories)
+        return files.Reading(self.target, self.columns, self.separator, self.missing, labels, self.positive, self.words)
+
+    @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """The values of the columns of words, as labels."""
+        return {name: tuple(map(files.label_of, values)) for name, values in self.categories.items()}
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, people: People | None = None) -> Task:
         """The files' samples, split into training and test."""
@@ -117,16 +121,23 @@ class Files(Checked):
         if people is None:
             everyone = files.read_all(self.data, self.reading)
             train, test = files.split(everyone, self.data, self.test, self.reading, seed, self.hold)
+            labels = files.labels(everyone, self.test, self.reading) if self.loss == "logistic" else ()
             clients = {path.stem: client for path, client in everyone.items()}
         else:
             clients = self.read_apart(people)
             train, test = self.split_apart(people, clients, seed)
+            labels = (f"not {self.positive}", self.positive) if self.loss == "logistic" else ()
         notes, listed = self.seen(clients, train, test, rounds, data_kind)
-        data = self.with_intercept(self.in_units(train, test, dtype, people is not None))
+        plain = self.in_units(train, test, dtype, people is not None)
+        data = self.with_intercept(plain)
         horizon = self.horizon or rounds
         task = measured_task(data, self.features, self.width, self.loss, seed, horizon, dtype, data_kind)
         told = () if people is not None or self.all_public(train) else task.assumed_public
         score = self.scorer(data, seed, dtype, people).score
+        task = framed(
+            task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
+            unit=self.unit, labels=labels, categories=self.words,
+        )  # fmt: skip
         task = task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
             unit=self.unit,
@@ -160,8 +171,8 @@ class Files(Checked):
         """The inputs, where words have become columns of 0 and 1."""
         made: list[str] = []
         for name in self.columns:
-            words = self.categories.get(name)
-            made += [name] if words is None else [f"{name}={files.label_of(word)}" for word in words]
+            words = self.words.get(name)
+            made += [name] if words is None else [f"{name}={word}" for word in words]
         return tuple(made)
 
     def split_apart(self, people: People, clients: Mapping[str, files.Client], seed: int) -> tuple[Shards, Shards]:

@@ -262,7 +262,8 @@ class Drawn(Checked):
         if learn.norm is None:
             right = '"uniform" or "weight": this way to learn has no gradient norm to say'
             raise BadInput("algorithm.sampling", self.sampling, right)
-        told = learn._replace(learn=saying_norms(learn.learn, learn.norm), plain_only=True)
+        asking_too = learn.asking and saying_norms(learn.asking, learn.norm)
+        told = learn._replace(learn=saying_norms(learn.learn, learn.norm), plain_only=True, asking=asking_too)
         return AskPiece(asking(share.tell), asked, told, with_norms(len(sizes)), settings)
 
 
