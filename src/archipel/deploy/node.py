@@ -250,7 +250,7 @@ def open_node(
     from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy
-    view = view_of(federation, name)
+    view = view_of(federation, name, base=base)
     certificates = base / deploy.keys
     keys.check(certificates, name)
     neighbours = view.roster.neighbours(name)

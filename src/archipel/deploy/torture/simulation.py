@@ -248,7 +248,7 @@ class Simulation:
             plan = plan._replace(
                 settings=plan.settings._replace(protect=protect), accountant=accountant._replace(ledgers=fresh)
             )
-        return view_of(self.federation, name, pristine._replace(task=task, plan=plan), self.piece)
+        return view_of(self.federation, name, pristine._replace(task=task, plan=plan), piece=self.piece)
 
     def beat(self, host: Host) -> None:
         """Let a node do what it can, and wake it when it wants to be woken."""
