@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import NamedTuple
 
 from archipel.deploy import wire
@@ -34,7 +35,10 @@ class Neighbour:
     mine: int  # this node's store, as the neighbour is to know it
     theirs: int = 0  # the neighbour's store; 0: not known yet
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
+    salt: bytes = b""  # what the two must agree on beside the description
+    left: bool = False  # for good: nothing is kept for it
     heard: bool = False  # in this life
+    when: float = 0.0  # last, or when no answer was expected
     differs: bool = False  # it runs another description
     ahead: bool = False  # it has got more than this state has sent
     earlier: deque[int] = field(default_factory=lambda: deque(maxlen=8))  # stores that it had before
@@ -68,6 +72,10 @@ class Neighbour:
     def taken(self) -> int:
         return self.next_in - len(self.waiting)
 
+    def salted(self, digest: bytes) -> bytes:
+        """What the two must agree on: the description, and each other's names and numbers."""
+        return blake2b(digest + self.salt, digest_size=8).digest() if self.salt else digest
+
     def meet(self, mine: int, theirs: int) -> None:
         """Know a neighbour's store, and so how frames between the two are tagged."""
         self.mine, self.theirs, self.tags = mine, theirs, (tag(mine, theirs), tag(theirs, mine))
@@ -81,6 +89,12 @@ class Neighbour:
         self.waiting.clear()
         self.sending = self.arriving = None
         self.stamp = 0, 0.0
+
+    def drop_letters(self) -> None:
+        """Nothing that waits is sent any more."""
+        self.acked = self.sent = self.gone = self.safe_out = self.next_out
+        self.letters.clear()
+        self.sending = None
 
     def changes(self, theirs: int, now: float) -> bool:
         """Another store of the same name; whether that shows, for the first time, that two of the name are running."""

@@ -17,6 +17,7 @@ from archipel.errors import BadInput, Diverged, Missing
 from archipel.privacy.journal import Damaged
 from archipel.privacy.ledger import Overspent
 
+UNANSWERED = "The goodbye was not answered for {:g} seconds. It is kept: run this again when the others can be reached."
 EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)
 
 
@@ -37,7 +38,7 @@ def live(order: dict[str, Any]) -> int:
         folder = Path(order["folder"]) if order.get("folder") else None
         addresses = {**deploy.addresses, **order.get("addresses", {})}
         base, linger = Path(order["description"]).parent, order.get("linger", 1.0)
-        node = open_node(federation, order["name"], base, folder, addresses, linger)
+        node = open_node(federation, order["name"], base, folder, addresses, linger, order.get("leaves", False))
     except EXPECTED as problem:
         return last_words(order["name"], problem, 2)
     try:
@@ -46,7 +47,9 @@ def live(order: dict[str, Any]) -> int:
         return last_words(order["name"], problem, 1)
     finally:
         node.close()
-    return 0 if node.player.finished else 130
+    if node.player.gone and any(other.letters for other in node.office.neighbours.values()):
+        return last_words(order["name"], Halted(UNANSWERED.format(deploy.patience)), 1)
+    return 0 if node.player.finished or node.player.gone else 130
 
 
 def last_words(name: str, problem: Exception, status: int) -> int:
