@@ -228,6 +228,7 @@ class Node:
             "traffic": dict(traffic),
             "faults": dict(self.office.faults + self.player.mailbox.faults),
             "too late": self.player.too_late,
+            "skipped": self.player.source.skipped if self.player.source else 0,
             "paid": self.account.total(self.player.me),
         }
 
