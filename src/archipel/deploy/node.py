@@ -38,7 +38,7 @@ class Node:
 
     def __init__(self, view: View, world: World, deploy: Any, source: Any = None, linger: float = 1.0):
         self.view, self.world, self.deploy, self.linger = view, world, deploy, linger
-        self.store = Store(world.disk, deploy.durable) if world.disk else None
+        self.store = Store(world.disk, deploy.durable, view.vocabulary.piece) if world.disk else None
         self.trace = Trace(world.disk) if world.disk else None
         self.pace = pace_of(deploy, view.member.name, view.roster.leaders(), world)
         self.office = PostOffice(world, view.roster.neighbours(view.member.name), view.vocabulary, view.digest)

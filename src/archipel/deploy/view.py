@@ -8,7 +8,7 @@ import numpy as np
 
 from archipel.clients import MARK, Site, own_part
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
-from archipel.deploy.wire import Vocabulary
+from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
 from archipel.loading import is_of_file
 from archipel.node import Moment, mapped, row
@@ -114,7 +114,7 @@ def instance_of_all(federation: Any, base: Path) -> Any:
     return instance_at(federation, "", base) if outside else federation.instance()
 
 
-def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path()) -> View:
+def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(), piece: int = PIECE) -> View:
     """The view of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
 
     `base` is the folder of the description. Many nodes in one process may share an `instance`: each has its own row.
@@ -123,7 +123,7 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
     instance = instance_at(federation, name, base) if instance is None else instance
     roster = roster_of(instance)
     member = roster.member(name)
-    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds)
+    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds, piece)
     mine = row(instance.plan.tables[member.role], member.number)
     incoming, outgoing = [], []
     for turn in instance.plan.turns:
