@@ -72,6 +72,7 @@ def node(
     name: Annotated[str, typer.Option("--name", help="Which node to run, such as sensor-17.")],
     state: Annotated[Path | None, typer.Option(help="Folder for what the node must remember.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+    data: Annotated[str, typer.Option(help="Folder of its own data, or what its samples come from.")] = "",
 ) -> None:
     """Run one node of a federation, on a device.
 
@@ -80,9 +81,9 @@ def node(
 
     Example: archipel node federation.toml --name sensor-17
     """
-    from archipel.deploy.run_node import live
+    from archipel.deploy.run_node import live, resolved
 
-    deploy = {"keys": str(keys.resolve())} if keys else {}
+    deploy = ({"keys": str(keys.resolve())} if keys else {}) | ({"data": resolved(data)} if data else {})
     order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
     status = live(order | ({"folder": str(state)} if state else {}))
     if status:
@@ -102,12 +103,13 @@ def make_keys(
     """
     from archipel.deploy import keys
     from archipel.deploy.roster import roster_of
+    from archipel.deploy.view import instance_at
     from archipel.federation import Federation
     from archipel.results import ready
 
     described = Federation.load(federation)
     folder = out or federation.parent / described.deploy.keys
-    roster = roster_of(described.instance())
+    roster = roster_of(instance_at(described, "", federation.parent))
     hosts = {
         member.name: [host_of(described.deploy.addresses[member.name])]
         if member.name in described.deploy.addresses

@@ -61,7 +61,8 @@ def fill(instance: Any, roster: Roster, rows: dict[str, dict[str, Any]]) -> Coun
             continue
         table = instance.plan.tables[member.role]
         for name, array in named_leaves(table):
-            array[member.number] = entry[f"me.{name}"]
+            row = entry[f"me.{name}"]  # a node's own scratch is as long as its own data need
+            array[member.number][tuple(map(slice, row.shape))] = row
         counts.messages = [a + b for a, b in zip(counts.messages, entry["messages"])]
         counts.updates += entry["updates"]
     return counts

@@ -38,7 +38,7 @@ class Node:
 
     def __init__(self, view: View, world: World, deploy: Any, source: Any = None, linger: float = 1.0):
         self.view, self.world, self.deploy, self.linger = view, world, deploy, linger
-        self.store = Store(world.disk, deploy.durable) if world.disk else None
+        self.store = Store(world.disk, deploy.durable, view.vocabulary.piece) if world.disk else None
         self.trace = Trace(world.disk) if world.disk else None
         self.pace = pace_of(deploy, view.member.name, view.roster.leaders(), world)
         self.office = PostOffice(world, view.roster.neighbours(view.member.name), view.vocabulary, view.digest)
@@ -228,6 +228,7 @@ class Node:
             "traffic": dict(traffic),
             "faults": dict(self.office.faults + self.player.mailbox.faults),
             "too late": self.player.too_late,
+            "skipped": self.player.source.skipped if self.player.source else 0,
             "paid": self.account.total(self.player.me),
         }
 
@@ -250,7 +251,7 @@ def open_node(
     from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy
-    view = view_of(federation, name)
+    view = view_of(federation, name, base=base)
     certificates = base / deploy.keys
     keys.check(certificates, name)
     neighbours = view.roster.neighbours(name)
