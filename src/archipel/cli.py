@@ -17,6 +17,7 @@ from rich.text import Text
 from archipel.cli_deploy import register as register_deployment
 from archipel.cli_explain import register as register_explain
 from archipel.cli_privacy import register
+from archipel.cli_sites import register as register_sites
 from archipel.cli_sweep import register as register_sweep
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 
@@ -295,6 +296,7 @@ def save_schedule(described: Any, path: Path) -> None:
 
 
 register_deployment(app)
+register_sites(app)
 register_sweep(app)
 register_explain(app)
 

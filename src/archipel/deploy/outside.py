@@ -25,6 +25,8 @@ END = object()  # of a generator
 class SampleSource:
     """Samples that come one by one, from the outside: inputs and a target."""
 
+    skipped = 0  # rows that could not be read
+
     def __init__(self, view: View):
         if not view.task.streams or not {"features", "target"} <= set(view.task.sample._fields):
             raise BadInput("deploy.data", "(given)", "an algorithm that learns from a stream, sample by sample")

@@ -24,8 +24,8 @@ from archipel.errors import BadInput, Diverged
 from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
-HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST = range(11)
-KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over", "lost")
+HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, STATUS = range(12)
+KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over", "lost", "status")
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
 
@@ -34,6 +34,9 @@ HALF, WHOLE = 1 << 15, 1 << 16
 LITTLE = sys.byteorder == "little"
 HEADER = struct.Struct("<BBHHHI")
 GREETING = struct.Struct("<QQI8s")  # my store, your store as I know it, what I expect next, what we run
+STATE = struct.Struct("<dII")  # of STATUS: what was paid (NaN: nothing is counted), updates, rows that were skipped
+
+FURTHER = {HELLO: GREETING.size, STATUS: STATE.size}  # bytes behind the header, of what is no word
 
 
 class Refused(ValueError):
@@ -174,7 +177,7 @@ class Vocabulary:
             if kind != word.kind or size != HEADER.size + word.size:
                 raise Refused("wrong size")
             self.check(word, data)
-        elif size != HEADER.size + (GREETING.size if kind == HELLO else 0):
+        elif size != HEADER.size + FURTHER.get(kind, 0):
             raise Refused("wrong size")
         return Frame(kind, turn, bool(second & ALSO_ASKS), tag, seq, ack, round, data[HEADER.size :])
 
