@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from harness import Village, assert_same, simulated
-from test_policy import Judged, epsilon_spent
 from test_replay import TABLE
+from test_rules import Judged, epsilon_spent
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
