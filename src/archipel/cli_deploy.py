@@ -115,12 +115,13 @@ def make_keys(
     """
     from archipel.deploy import keys
     from archipel.deploy.roster import roster_of
+    from archipel.deploy.view import instance_at
     from archipel.federation import Federation
     from archipel.results import ready
 
     described = Federation.load(federation)
     folder = out or federation.parent / described.deploy.keys
-    roster = roster_of(described.instance())
+    roster = roster_of(instance_at(described, "", federation.parent))
     hosts = {
         member.name: [host_of(described.deploy.addresses[member.name])]
         if member.name in described.deploy.addresses

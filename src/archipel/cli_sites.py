@@ -43,13 +43,12 @@ def approve(
     from archipel.deploy.approval import terms
     from archipel.deploy.permit import permit
     from archipel.deploy.roster import roster_of
-    from archipel.deploy.view import view_of
+    from archipel.deploy.view import instance_at, view_of
     from archipel.federation import Federation
 
     described = Federation.load(federation)
-    instance = described.instance()
-    wanted = name or roster_of(instance).names[instance.data_role][0]
-    view = view_of(described, wanted, instance)
+    instance = instance_at(described, name, federation.parent)
+    view = view_of(described, name or roster_of(instance).names[instance.data_role][0], instance)
     path = policy or federation.parent / rules.NAME
     known = rules.read_policy(path) if path.is_file() else rules.Policy()
     approval = rules.approval_of(described, view.digest)

@@ -28,7 +28,7 @@ class LockedFile:
         """All of it."""
         return os.pread(self.number, os.fstat(self.number).st_size, 0)
 
-    def write(self, data: bytes, at: int) -> None:
+    def write(self, data: bytes | memoryview, at: int) -> None:
         """Write at a place; what lies behind stays."""
         done = 0
         while done < len(data):

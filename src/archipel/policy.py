@@ -121,7 +121,7 @@ def approval_of(federation: Any, digest: bytes) -> str:
 
 def files_of(federation: Any) -> list[tuple[str, str]]:
     """The files that a description names, its data aside, and a hash of what is in each."""
-    table, found = tomllib.loads(federation.to_toml()), []
+    table, found = federation.table(), []
     for *above, name in PATHS:
         here: Any = table
         for section in above:

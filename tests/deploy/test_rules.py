@@ -112,7 +112,7 @@ def drawn_policy(draw, federation, view):
     )
 
 
-def refusals(policy, federation, view):
+def refusals(policy, federation, view, piece):
     """The keys for which a node must not begin, by a plain reading of the rules."""
     found, role, turns = set(), view.member.role, view.plan.turns
     if approval_of(federation, view.digest) not in policy.approved:
@@ -126,6 +126,7 @@ def refusals(policy, federation, view):
     if not {MEANING[field] for field in fields} <= set(policy.leaves):
         found.add("leaves")
     sizes = [12 + sum(array.nbytes for _, array in named_leaves(turn.word)) for turn in mine]
+    sizes = [size if size - 12 <= piece else 12 + 8 + piece for size in sizes]  # number and checksum of a piece
     if 0 < policy.bytes_a_day < max(sizes, default=0):
         found.add("bytes_a_day")
     limit, accountant = policy.privacy.rho or policy.privacy.epsilon, view.plan.accountant
@@ -148,7 +149,7 @@ def check_frames(policy, view, frames):
         assert to in (policy.to or view.roster.neighbours(view.member.name))
         assert open_hours(policy, clock), (policy.hours, clock)
         assert not policy.rounds or number <= policy.rounds
-        if kind in (wire.WORD, wire.TOLD):
+        if kind in (wire.WORD, wire.TOLD, wire.SOME):
             assert turns[turn].sender == view.member.role
             said = {MEANING[path.split(".")[-1]] for path, _ in named_leaves(turns[turn].word)}
             assert said <= set(policy.leaves)
@@ -218,11 +219,12 @@ def judge(seed):
     views = {name: view_of(federation, name, village.world.instance) for name in village.hosts}
     names = draw.sample(list(village.hosts), draw.choice([1, 2, len(village.hosts)]))
     policies = {name: drawn_policy(draw, federation, views[name]) for name in names}
+    village.world.piece = draw.choice([wire.PIECE, wire.PIECE, 16])  # large words go in pieces
     village.begin(policies)
     village.world.run(600.0, lambda: all(host.done or host.node is None for host in village.hosts.values()))
     said, found = dict(village.seen.sentences), Counter()
     for name, policy in policies.items():
-        frames, refused = village.left.get(name, []), refusals(policy, federation, views[name])
+        frames, refused = village.left.get(name, []), refusals(policy, federation, views[name], village.world.piece)
         if refused:
             assert not frames, (seed, name, refused)
             keys = {match[1] for match in SENTENCE.finditer(said[name])}

@@ -14,6 +14,7 @@ from processes_here import Process, archipel
 from test_replay import TABLE
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.deploy import wire
 from archipel.deploy.metrics import Metrics, exposition
 from archipel.deploy.post import LATEST, LOG
 from archipel.deploy.proxy import free_port
@@ -274,14 +275,14 @@ def test_a_line_for_each_thing_that_happens(caplog):
                  "client-0: all 400 rounds are over", "server: met client-0, client-1"):  # fmt: skip
         assert any(line.startswith(said) for line in lines), (said, lines)
     assert sum("round" in line and "bytes sent" in line for line in lines) >= 3
-    assert not any(data[0] & 15 == 11 for _, _, data in village.seen.sent)
+    assert not any(data[0] & 15 == wire.STATUS for _, _, data in village.seen.sent)
 
 
 def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
     federation = Federation(Synthetic(clients=2, features=8, samples=(40,), horizon=40), PaoFed(), rounds=40)
     village = Village(federation, pace="clock", period=1.0, status=10.0)
     village.run()
-    told = [(sender, len(data)) for sender, _, data in village.seen.sent if data[0] & 15 == 11]
+    told = [(sender, len(data)) for sender, _, data in village.seen.sent if data[0] & 15 == wire.STATUS]
     assert {size for _, size in told} == {28} and {sender for sender, _ in told} == {"client-0", "client-1"}
     assert 6 <= len(told) <= 12
     known = village.nodes["server"].status()["neighbours"]["client-0"]

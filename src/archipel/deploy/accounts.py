@@ -72,8 +72,8 @@ class SpendingAccount(Account):
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
         charge = Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1)
-        if self.before and self.before[0] == charge:
-            self.before.pop(0)
+        if charge in self.before:  # what lies before it was for a round that is not played again, and stays charged
+            del self.before[: self.before.index(charge) + 1]
             return
         self.before = []  # another release than before the crash: what was charged stays charged
         self.ledger.charge(*charge)
@@ -99,13 +99,13 @@ class Resumed(Ledger):
     before: list[Charge]
 
     def charge(self, moment: int, release: Any, times: int = 1) -> None:
-        if self.before and self.before[0] == Charge(int(moment), release, int(times)):
-            with self._lock:
-                self._enter(self.before.pop(0))
-            return
+        again = Charge(int(moment), release, int(times))
         while self.before:  # another release than before the crash: what was charged stays charged
+            charged = self.before.pop(0)
             with self._lock:
-                self._enter(self.before.pop(0))
+                self._enter(charged)
+            if charged == again:
+                return
         super().charge(moment, release, times)
 
 

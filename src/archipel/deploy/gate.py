@@ -13,6 +13,18 @@ from archipel.errors import BadInput
 from archipel.policy import DAY
 
 NOTES = "notes"  # greetings, acknowledgements, who is there and who asks: 12 to 40 bytes that carry no data
+QUIETLY = {
+    wire.HELLO,
+    wire.ACK,
+    wire.QUIET,
+    wire.ASK,
+    wire.NOTHING,
+    wire.HERE,
+    wire.AWAY,
+    wire.OVER,
+    wire.LOST,
+    wire.GOT,
+}
 
 
 class Gate:
@@ -39,10 +51,10 @@ class Gate:
         """What a frame says, and of which round. The node was held to the rules before: this one is for its errors."""
         first, second, _, _, _, number = wire.HEADER.unpack_from(data)
         kind, what = first & 15, {NOTES}
-        if kind in (wire.WORD, wire.TOLD):
-            what = set(self.permit.contents[second & ~wire.ALSO_ASKS])
-        elif kind == wire.STATUS:
+        if kind == wire.STATUS:
             what = {"status"}
+        elif kind not in QUIETLY:
+            what = set(self.permit.contents[second & ~wire.ALSO_ASKS])
         refused = what - {NOTES, *self.policy.leaves}
         if to not in self.permit.to:
             raise Halted(str(BadInput("policy.to", list(self.permit.to), f'"{to}" among them. Nothing was sent')))

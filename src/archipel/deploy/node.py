@@ -54,7 +54,7 @@ class Node:
         self.view, self.world, self.deploy, self.linger = view, world, deploy, linger
         self.gate = Gate(world, permit) if permit else None
         world.link = self.gate or world.link  # from here on nothing leaves but through the gate, if there is one
-        self.store = Store(world.disk, deploy.durable) if world.disk else None
+        self.store = Store(world.disk, deploy.durable, view.vocabulary.piece) if world.disk else None
         self.trace = Trace(world.disk) if world.disk else None
         self.pace = pace_of(deploy, view.member.name, view.roster.leaders(), world)
         self.office = PostOffice(world, view.roster.neighbours(view.member.name), view.vocabulary, view.digest)
@@ -288,7 +288,7 @@ def open_node(
     from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy
-    view = view_of(federation, name)
+    view = view_of(federation, name, base=base)
     allowed = permit(read_policy(policy), federation, view) if policy else None
     certificates = base / deploy.keys
     keys.check(certificates, name)

@@ -8,7 +8,6 @@ from typing import Any
 
 from archipel.deploy.accounts import stated
 from archipel.deploy.view import View
-from archipel.deploy.wire import HEADER
 from archipel.errors import BadInput, Findings
 from archipel.node import named_leaves
 from archipel.policy import Policy, approval_of, contents_of
@@ -51,7 +50,7 @@ def permit(policy: Policy, federation: Any, view: View) -> Permit:
                 right = f'"{what}" among them, which {view.member.name} would say'
                 raise BadInput("policy.leaves", list(policy.leaves), right)
     with found:
-        largest = max((HEADER.size + view.vocabulary.words[i].size for i in said(view)), default=0)
+        largest = max((view.vocabulary.frame(i) for i in said(view)), default=0)
         if 0 < policy.bytes_a_day < largest:
             right = f"at least {largest}, the bytes of a message of this description"
             raise BadInput("policy.bytes_a_day", policy.bytes_a_day, right)

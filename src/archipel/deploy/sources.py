@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.clients import MARK
 from archipel.deploy.view import View
 from archipel.node import clear
 
@@ -62,8 +63,9 @@ def source_of(view: View, data: str, folder: Path) -> Any:
     """What the `data` of a deployment names; paths are meant from the folder of the description."""
     if not view.has_data:
         return None
-    if not data:
+    data = data.replace(MARK, view.member.name)
+    if not data or (folder / data).is_dir():
         return ProblemSource(view)
     from archipel.deploy import outside
 
-    return outside.source_of(view, data.replace("{name}", view.member.name), folder)
+    return outside.source_of(view, data, folder)

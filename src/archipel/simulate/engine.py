@@ -34,9 +34,12 @@ class Engine(Protocol):
 
 
 def engine_for(instance: Instance, name: str = "auto", side_by_side: bool = False) -> Engine:
-    """`plain`, or compiled: with one thread (`serial`), or all cores' (`parallel`, and `auto` for one large run)."""
+    """`plain`, or compiled: with one thread (`serial`), or all cores' (`parallel`, and `auto` for one large run).
+
+    Deep models are never compiled: `plain` takes one client after the other, all else clients side by side.
+    """
     if name == "plain" or instance.plan.plain_only:
-        return PlainEngine(instance)
+        return PlainEngine(instance, side_by_side=name != "plain")
     if name not in ("auto", "serial", "parallel"):
         raise BadInput("engine", name, "one of auto, plain, serial, parallel")
     parallel = name == "parallel" or (name == "auto" and not side_by_side and is_large(instance))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.bundle import about
 from archipel.environment import may_be_late
 from archipel.errors import BadInput, Diverged
 from archipel.node import weight_of
@@ -87,6 +88,11 @@ class Recorder:
             self.add(metric, value)
         self.add("updates", engine.updates)
         self.done_rows = len(self.rows)
+
+    def about(self) -> tuple[dict[str, Any], Any]:
+        """What the bundle of this seed's models tells, and what stands around them."""
+        names = self.graph.names or self.task.names
+        return about(self.federation, self.task, self.seed, self.done, names, self.ledger), self.task.frame
 
     def advice(self) -> str:
         """What to change, in the words of the algorithm."""
@@ -167,4 +173,5 @@ def run(
         unit=begun[0].task.unit if begun else "",
         notes=begun[0].task.notes if begun else (),
         listed=list(begun[0].task.listed) if begun else [],
+        about=[recorder.about() for recorder in begun],
     )

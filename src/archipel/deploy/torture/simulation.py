@@ -23,6 +23,7 @@ from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.disk import SimulatedDisk
 from archipel.deploy.torture.noise import SeededSource
 from archipel.deploy.view import view_of
+from archipel.deploy.wire import PIECE
 from archipel.deploy.world import Disk, Link
 from archipel.errors import BadInput, Diverged, Missing
 from archipel.node import mapped
@@ -182,6 +183,7 @@ class Simulation:
         self.hash = blake2b(digest_size=16)
         self.trace: list[str] | None = None
         self.points, self.crash_at = 0, -1  # places at which a process may end, and the one at which one does
+        self.piece = PIECE
         self.restarts = True  # whoever halts is started again, as systemd does
 
     def note(self, *what: Any) -> None:
@@ -254,7 +256,7 @@ class Simulation:
             plan = plan._replace(
                 settings=plan.settings._replace(protect=protect), accountant=accountant._replace(ledgers=fresh)
             )
-        return view_of(self.federation, name, pristine._replace(task=task, plan=plan))
+        return view_of(self.federation, name, pristine._replace(task=task, plan=plan), piece=self.piece)
 
     def beat(self, host: Host) -> None:
         """Let a node do what it can, and wake it when it wants to be woken."""
