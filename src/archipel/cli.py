@@ -98,7 +98,11 @@ def run(
 
 
 @app.command()
-def check(federation: Description, rounds: Rounds = 0) -> None:
+def check(
+    federation: Description,
+    rounds: Rounds = 0,
+    name: Annotated[str, typer.Option("--name", help="Look at this client's own data only, on its own machine.")] = "",
+) -> None:
     """Look at a description and its data without running anything: everything that is wrong or odd, at once.
 
     Example: archipel check examples/flagship/pao-fed-c2.toml
@@ -108,8 +112,9 @@ def check(federation: Description, rounds: Rounds = 0) -> None:
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
     check_size(described)
-    theory = described.check()
-    task = described.setup().task
+    setup = described.setup(site=site_named(described, name, federation.parent) if name else None)
+    theory = described.check(setup)
+    task = setup.task
     if task.listed:
         grid = Table(*task.listed[0])
         for row in task.listed[:LISTED]:
@@ -124,6 +129,18 @@ def check(federation: Description, rounds: Rounds = 0) -> None:
     screen.print(f"{task.clients:,} clients, {task.size:,} parameters: nothing is in the way.", highlight=False)
     if bounds:
         screen.print(f"Theory: {bounds}.", highlight=False, soft_wrap=True)
+
+
+def site_named(described: Any, name: str, base: Path) -> Any:
+    """Where a client's own data are."""
+    from archipel.deploy.view import site_of
+
+    people = described.clients.people()
+    if people is None:
+        raise BadInput("--name", name, "a description with a table [clients], whose data are their own")
+    if name not in people.names:
+        raise BadInput("--name", name, did_you_mean(name, people.names))
+    return site_of(described, name, base)
 
 
 @app.command()

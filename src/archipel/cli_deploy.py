@@ -74,6 +74,7 @@ def node(
     name: Annotated[str, typer.Option("--name", help="Which node to run, such as sensor-17.")],
     state: Annotated[Path | None, typer.Option(help="Folder for what the node must remember.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+    data: Annotated[str, typer.Option(help="Folder of its own data, or what its samples come from.")] = "",
     policy: Annotated[
         Path | None, typer.Option(help="The site's rules; else policy.toml beside the description, if there is one.")
     ] = None,
@@ -90,9 +91,9 @@ def node(
 
     Example: archipel node federation.toml --name sensor-17
     """
-    from archipel.deploy.run_node import live
+    from archipel.deploy.run_node import live, resolved
 
-    deploy = {"keys": str(keys.resolve())} if keys else {}
+    deploy = ({"keys": str(keys.resolve())} if keys else {}) | ({"data": resolved(data)} if data else {})
     if log not in ("text", "json"):
         raise BadInput("--log", log, '"text" or "json"')
     order: dict[str, Any] = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}

@@ -13,18 +13,8 @@ from archipel.errors import BadInput
 from archipel.policy import DAY
 
 NOTES = "notes"  # greetings, acknowledgements, who is there and who asks: 12 to 40 bytes that carry no data
-QUIETLY = {
-    wire.HELLO,
-    wire.ACK,
-    wire.QUIET,
-    wire.ASK,
-    wire.NOTHING,
-    wire.HERE,
-    wire.AWAY,
-    wire.OVER,
-    wire.LOST,
-    wire.GOT,
-}
+WORDLESS = {wire.HELLO, wire.ACK, wire.QUIET, wire.ASK, wire.NOTHING, wire.HERE, wire.AWAY, wire.OVER}
+WORDLESS |= {wire.LOST, wire.GOT}
 
 
 class Gate:
@@ -53,7 +43,7 @@ class Gate:
         kind, what = first & 15, {NOTES}
         if kind == wire.STATUS:
             what = {"status"}
-        elif kind not in QUIETLY:
+        elif kind not in WORDLESS:
             what = set(self.permit.contents[second & ~wire.ALSO_ASKS])
         refused = what - {NOTES, *self.policy.leaves}
         if to not in self.permit.to:

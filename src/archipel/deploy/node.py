@@ -256,6 +256,7 @@ class Node:
             "traffic": dict(traffic),
             "faults": dict(self.office.faults + self.player.mailbox.faults),
             "too late": self.player.too_late,
+            "skipped": self.player.source.skipped if self.player.source else 0,
             "paid": self.account.total(self.player.me),
             "rounds": self.view.rounds,
             "skipped": self.player.source.skipped if self.player.source is not None else 0,

@@ -97,6 +97,7 @@ def order_of(arguments: list[str] | None = None) -> dict[str, Any]:
     options.add_argument("--name", required=True, help="which node to run, such as sensor-17")
     options.add_argument("--state", help="folder for what the node must remember")
     options.add_argument("--keys", help="folder with its key and certificate")
+    options.add_argument("--data", help="folder of its own data, or what its samples come from")
     options.add_argument("--policy", help="the site's rules; else policy.toml beside the description, if there is one")
     options.add_argument("--log", choices=("text", "json"), default="text", help="how lines are written")
     options.add_argument("--metrics", help="serve /metrics and /health at this host:port")
@@ -106,9 +107,16 @@ def order_of(arguments: list[str] | None = None) -> dict[str, Any]:
     order |= {"policy": given.policy, "log": given.log, "metrics": given.metrics, "verbose": given.verbose}
     if given.keys:
         order["deploy"]["keys"] = str(Path(given.keys).resolve())
+    if given.data:
+        order["deploy"]["data"] = resolved(given.data)
     if given.state:
         order["folder"] = given.state
     return order
+
+
+def resolved(data: str) -> str:
+    """A path as it is meant from here; what is none, a topic for instance, as it is."""
+    return str(Path(data).resolve()) if Path(data).exists() else data
 
 
 def main() -> None:
