@@ -259,7 +259,6 @@ class Node:
             "skipped": self.player.source.skipped if self.player.source else 0,
             "paid": self.account.total(self.player.me),
             "rounds": self.view.rounds,
-            "skipped": self.player.source.skipped if self.player.source is not None else 0,
             "held back": self.gate.held if self.gate else 0,
             "neighbours": self.office.known(),
         }
