@@ -27,7 +27,7 @@ from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
 HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, SOME, GOT, STATUS = range(14)
-KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing")
+KINDS: tuple[str, ...] = ("hello", "ack", "word", "quiet", "ask", "told", "nothing")
 KINDS += ("here", "away", "over", "lost", "some", "got", "status")
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
