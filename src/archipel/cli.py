@@ -18,6 +18,7 @@ from archipel.cli_deploy import register as register_deployment
 from archipel.cli_explain import register as register_explain
 from archipel.cli_model import register as register_model
 from archipel.cli_privacy import register
+from archipel.cli_sites import register as register_sites
 from archipel.cli_sweep import register as register_sweep
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 
@@ -345,6 +346,7 @@ def save_schedule(described: Any, path: Path) -> None:
 
 
 register_deployment(app)
+register_sites(app)
 register_model(app)
 register_sweep(app)
 register_explain(app)
