@@ -46,7 +46,6 @@ class Recorder:
             warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
-        engine.advance(0, 0)
         self.measure(instance, engine)
         while self.done < federation.rounds and not stop.is_set():
             until = min(federation.rounds, self.done - self.done % federation.every + federation.every)
