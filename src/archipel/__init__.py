@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from archipel.algorithms.composed import Algorithm
     from archipel.algorithms.online import OnlineFed, PaoFed
     from archipel.algorithms.sign_sgd import SignSgd
+    from archipel.bundle import load
     from archipel.environment import Delay, Environment
     from archipel.federation import Federation
     from archipel.problems.linear import Linear
@@ -19,13 +20,25 @@ HOMES = {
     "Delay": "archipel.environment",
     "Environment": "archipel.environment",
     "Federation": "archipel.federation",
+    "load": "archipel.bundle",
     "Linear": "archipel.problems.linear",
     "OnlineFed": "archipel.algorithms.online",
     "PaoFed": "archipel.algorithms.online",
     "SignSgd": "archipel.algorithms.sign_sgd",
     "Synthetic": "archipel.problems.synthetic",
 }
-__all__ = ["Algorithm", "Delay", "Environment", "Federation", "Linear", "OnlineFed", "PaoFed", "SignSgd", "Synthetic"]
+__all__ = [
+    "Algorithm",
+    "Delay",
+    "Environment",
+    "Federation",
+    "Linear",
+    "OnlineFed",
+    "PaoFed",
+    "SignSgd",
+    "Synthetic",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from archipel.describe import moved
+from archipel.disk import replacing
 from archipel.errors import BadInput, Missing, did_you_mean
 
 Row = tuple[int, int, str, float, str]  # seed, round, metric, value, node ("" where it is of no node)
@@ -31,6 +32,7 @@ class Result:
     unit: str = ""  # of the target, where the description names it
     notes: tuple[str, ...] = ()  # what was found when the data was looked at
     listed: list[dict[str, Any]] = field(default_factory=list)  # what each client has
+    about: list[tuple[dict[str, Any], Any]] = field(default_factory=list)  # a seed: what its bundle tells, its Frame
 
     def __repr__(self) -> str:
         """One line: what it is, and the numbers that matter."""
@@ -102,7 +104,8 @@ class Result:
         return sum(self.final(name) for name in self.metrics() if name.startswith(f"{what}."))
 
     def save(self, folder: str | Path) -> Path:
-        """Write metrics.csv, models.npz, ledger.json, federation.toml and report.html."""
+        """Write metrics.csv, models.npz, model.npz, ledger.json, federation.toml and report.html."""
+        from archipel.bundle import packed
         from archipel.report import write_report
 
         folder = Path(folder)
@@ -115,6 +118,10 @@ class Result:
         stacked = {name: np.stack([models[name] for models in self.models]) for name in names}
         arrays: Any = {name: a[0] if len(a) == 1 else a for name, a in stacked.items()}
         np.savez(folder / "models.npz", **arrays)
+        for i, (told, frame) in enumerate(self.about):
+            name = f"model-{told['seed']}.npz" if i else "model.npz"
+            with replacing(folder / name) as file:
+                file.write(packed(told, self.models[i], frame))
         (folder / "ledger.json").write_text(json.dumps(self.ledger(), indent=1) + "\n", encoding="utf-8")
         here = replace(self, description=moved(self.description, folder))
         (folder / "federation.toml").write_text(here.description, encoding="utf-8")

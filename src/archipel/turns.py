@@ -24,6 +24,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
+class SideBySide(NamedTuple):
+    """An act in two halves, between which a learner answers many nodes at once; only a simulator plays it so."""
+
+    ask: Callable[..., Any]  # (me, data, settings, moment) -> a generator of what is asked; it returns what was found
+    rest: Callable[..., Any]  # (me, found, said, settings, moment) -> as act
+    learner: Any
+
+
 class Turn(NamedTuple):
     """Everyone of `sender` acts and says one thing; everyone of `receiver` hears and merges."""
 
@@ -35,6 +43,7 @@ class Turn(NamedTuple):
     word: Any  # one empty message: a named tuple of arrays; it knows its size in bytes
     inbox: Any  # one empty inbox
     forge: Any = None  # parts.forging.Forge, where some senders lie
+    side_by_side: SideBySide | None = None
 
 
 class Tell(NamedTuple):
@@ -57,6 +66,7 @@ class Setup(NamedTuple):
     seed: int
     privacy: Any = None
     attack: Any = None  # environment.Attack, where some clients lie
+    start: Any = None  # {"clients", "servers"}: (rows, size) of weights to start from; none: the algorithm's own
 
 
 class Plan(NamedTuple):

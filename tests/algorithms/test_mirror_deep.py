@@ -21,6 +21,7 @@ from archipel.privacy.accounting import record
 from archipel.privacy.personal import affordable_epsilon, sampled_laplace
 from archipel.privacy.policy import Privacy
 from archipel.problems.linear import Linear
+from archipel.problems.models.learners import answered
 from archipel.topology import Digraph, matrix
 
 SMALL = Linear(clients=5, size=6, samples=80, test=50)
@@ -103,7 +104,7 @@ def test_the_noise_is_as_large_as_its_budget_asks(noise):
     data = instance.task.observe(instance.task.source, None, Moment(2, 0, 0, -1, 1, True, 1.0))[1]
     scale = instance.plan.tables["peer"].protect.noise[2, 0]
     now = Moment(2, 0, key_of(1, 2, 0), -1, 1, True, 1.0)
-    out /= at_batch.GRADIENTS[noise](out, np.zeros(8000), data, scale, settings, now)
+    out /= answered(at_batch.GRADIENTS[noise](out, np.zeros(8000), data, scale, settings, now), settings.learn.learner)
     if noise == "published":
         expected = stats.laplace(scale=1 / 2.0)
     else:
@@ -130,7 +131,8 @@ def test_one_record_moves_the_sum_by_the_clip_at_most(noise, norm, monkeypatch):
         sums = []
         for rows["now"] in (np.arange(k), np.arange(k + 1)):
             out = np.zeros(6)
-            at_batch.clipped_batch(out, np.full(6, 0.1), data, settings, Moment(0, 0, 0, -1, 1, True, 1.0), 0)
+            asking = at_batch.clipped_batch(out, np.full(6, 0.1), data, settings, Moment(0, 0, 0, -1, 1, True, 1.0), 0)
+            answered(asking, settings.learn.learner)
             sums.append(out)
         moved.append(np.linalg.norm(sums[1] - sums[0], norm))
     assert 0.29 < max(moved) <= 0.3

@@ -71,6 +71,7 @@ class LearnPiece(NamedTuple):
     shared: Callable[..., Any] | None = None  # (me) -> me with what is shared as its model, if that is something else
     settle: Callable[..., Any] | None = None  # (me, settings, round): the model, from what was shared
     server_state: Any = None  # of who mixes what is shared
+    asking: Callable[..., Any] | None = None  # `learn` as a generator that asks a learner: clients go side by side
 
 
 class ProtectPiece(NamedTuple):
@@ -87,7 +88,8 @@ class ProtectPiece(NamedTuple):
     before: bool = False
     server_state: Any = None  # of who mixes, where noise is added there
     rebase: Callable[..., Any] | None = None  # (me): the model is known to others as it is, me.protect.base
-    # with a batch: (out, model, data, scale, settings, moment, index) -> what `out`, a noised sum, is to be divided by
+    # with a batch: (out, model, data, scale, settings, moment, index) -> what `out`, a noised sum, is to be divided by;
+    # a generator that asks its learner
     gradient: Callable[..., Any] | None = None
     norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples, noised
     bounded: Callable[..., Any] | None = None  # (fold) -> the same with bounded words, where a sum is noised
@@ -162,6 +164,13 @@ class Learn(Protocol):
     def sensitivity(self, setup: Setup) -> float:
         """How far replacing one sample can move what is noised, where noise enters with the sample."""
         ...
+
+
+def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
+    """(rows, size): where everyone of "clients" or "servers" starts, in a copy: an earlier run's end, or zero."""
+    if setup.start is not None:
+        return setup.start[who].copy()
+    return np.repeat(learn.start(setup)[None], setup.task.clients if who == "clients" else setup.graph.servers, 0)
 
 
 class Protect(Protocol):

@@ -27,13 +27,14 @@ from archipel.parts import (
     Settings,
     SharePiece,
     empty,
+    start_of,
 )
 from archipel.parts.forging import forge_of
 from archipel.parts.mix.mean import Mean
 from archipel.parts.share.whole import Whole
 from archipel.privacy.noise import secret_uniform
 from archipel.topology.links import metropolis, places_of
-from archipel.turns import Plan, Setup, Tell, Turn
+from archipel.turns import Plan, Setup, SideBySide, Tell, Turn
 
 
 class Parts(NamedTuple):
@@ -93,6 +94,26 @@ def acting(learn: Any, protect: Any, write: Any, begin: Any, settle: Any) -> Cal
         return SAID
 
     return act
+
+
+def as_found(me: Any, found: Any, settings: Any, moment: Any) -> Any:
+    """What a learner's answers came to, in place of learning."""
+    return found
+
+
+def side_by_side(learn: LearnPiece, protect: Any, write: Any, begin: Any, settle: Any) -> SideBySide | None:
+    """`acting` in two halves, where learning asks a learner."""
+    asking = learn.asking
+    if asking is None:
+        return None
+
+    def ask(me: Any, data: Any, settings: Any, moment: Any) -> Any:
+        if not moment.present and settings.alone == 0:
+            return False
+        begin(me)
+        return (yield from asking(me, data, settings, moment))
+
+    return SideBySide(ask, acting(as_found, protect, write, forget, settle), learn.settings.learner)
 
 
 @cache
@@ -255,6 +276,8 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
+    if learn.shared is not None and setup.start is not None:
+        raise BadInput("--from", "weights", "a complete state: what this learn part plays are sums of all gradients")
     if learn.shared is not None:
         share = share._replace(write=viewing(share.write, learn.shared), tell=viewing(share.tell, learn.shared))
         written = viewing(mix.write, learn.shared) if mix.write else None
@@ -296,9 +319,9 @@ def is_mutual(graph: Any) -> bool:
     return len(graph.across) == 1 and not graph.one_way
 
 
-def nodes(pieces: Pieces, start: Any, rows: int, mix: Any, across: Any, keeps: bool) -> Node:
-    """The table of those that have data."""
-    table = np.repeat(start[None], rows, 0)
+def nodes(pieces: Pieces, table: Any, mix: Any, across: Any, keeps: bool) -> Node:
+    """The table of those that have data; `table` has their models."""
+    rows = len(table)
     before = table.copy() if keeps else np.zeros((rows, 0), table.dtype)
     return Node(table, before, pieces.learn.state, pieces.protect.state, pieces.share.state, mix, across)
 
@@ -312,12 +335,15 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
     settle = as_learned if learn.weighs or mix.settle is None else mix.settle
     keeps = keeps_before(pieces) or setup.attack is not None
-    act = acting(learn.learn, protect.word, write, remember if keeps else forget, settle)
+    acts = protect.word, write, remember if keeps else forget, settle
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
-    table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
+    table = nodes(pieces, start_of(parts.learn, setup), mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn("peer", "peer", act, mix.hear, finish, word, mix.inbox, forge_of(setup, write, learn.read_by))
+    turn = Turn(
+        "peer", "peer", acting(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
+        forge_of(setup, write, learn.read_by), side_by_side(learn, *acts),
+    )  # fmt: skip
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
         {"peer": table}, (turn,), settings, {0: share.parameters + mix.more}, mix.late, accountant=protect.accountant,
@@ -329,16 +355,25 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     learn, protect, share, mix = pieces
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
     keeps = keeps_before(pieces) or setup.attack is not None
-    begin = remember if keeps else forget
     write = mix.write or share.write
-    act = acting(learn.learn, protect.word, write, begin, as_learned)
+    acts = protect.word, write, remember if keeps else forget, as_learned
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
     told, forge = telling(mix.tell or share.tell), forge_of(setup, write, learn.read_by)
     if learn.shared is not None:
         take = taking_shared(share.take, learn.shared, learn.settle)
     turns: tuple[Any, ...] = (
         Tell("server", "client", told if asks is None else asks.tell, take, mix.told or share.told),
-        Turn("client", "server", act, mix.hear, mix.finish, mix.word or share.word, mix.inbox, forge),
+        Turn(
+            "client",
+            "server",
+            acting(learn.learn, *acts),
+            mix.hear,
+            mix.finish,
+            mix.word or share.word,
+            mix.inbox,
+            forge,
+            side_by_side(learn, *acts),
+        ),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
@@ -354,9 +389,9 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
         parameters[2] = size
     asked = parts.asked if asks is None else asks.settings
     settings = settings_of(pieces, across.settings if across else NONE, asked)
-    start, count = parts.learn.start(setup), setup.task.clients
-    table = nodes(pieces, start, count, empty(count), empty(count), keeps)
-    model = np.repeat(start[None], graph.servers, 0)
+    count = setup.task.clients
+    table = nodes(pieces, start_of(parts.learn, setup), empty(count), empty(count), keeps)
+    model = start_of(parts.learn, setup, "servers")
     nothing: Empty = empty(graph.servers)
     server = Node(
         model, model[:, :0].copy() if not mix.before else model.copy(),

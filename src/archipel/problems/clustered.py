@@ -13,7 +13,9 @@ from archipel.describe import Checked, key
 from archipel.errors import BadInput, did_you_mean
 from archipel.node import kernel
 from archipel.problems.datasets import beijing, images
+from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES, SQUARED
+from archipel.problems.measured import frame_of
 from archipel.problems.scoring.deviation import Judge
 from archipel.problems.splits import clusters
 from archipel.problems.splits.shards import Shards, TrainTest, join, numbered
@@ -125,11 +127,12 @@ class Related(Checked):
         tested = np.full(self.tasks, float(np.mean(self.variances)))
         test = join([self.observed(w, self.test, v, draw) for w, v in zip(truth, tested)])
         judge = Judge(self.loss, cluster, test, truth, sought(graph))
+        frame = Frame((self.size,), predicts=LABEL if self.loss == "logistic" else NUMBER)
         if data_kind == "stream":
-            return streamed_task(train, judge.score, None, rounds, dtype)
+            return streamed_task(train, judge.score, None, rounds, dtype)._replace(frame=frame)
         if not self.change:
-            return stored_task(train, judge.score, dtype)._replace(loss=LOSSES[self.loss])
-        return self.changing(train, truth, variance, judge, seed, dtype)
+            return stored_task(train, judge.score, dtype)._replace(loss=LOSSES[self.loss], frame=frame)
+        return self.changing(train, truth, variance, judge, seed, dtype)._replace(frame=frame)
 
     def models(self, draw: np.random.Generator) -> Any:
         """w_q of every task."""
@@ -225,9 +228,10 @@ class Pictures(Checked):
         data = clusters.clustered(images.load(dataset), tasks, cluster, samples, seed, self.shrink)
         train, test = (Shards(s.x, 2.0 * s.y - 1.0, s.starts, s.names) for s in (data.train, data.test))
         judge = Judge("logistic", cluster, test, None, sought(graph))
+        frame = Frame(train.x.shape[1:], predicts=LABEL)
         if data_kind == "stream":
-            return streamed_task(train, judge.score, None, rounds, dtype)
-        return stored_task(train, judge.score, dtype)._replace(loss=LOGISTIC)
+            return streamed_task(train, judge.score, None, rounds, dtype)._replace(frame=frame)
+        return stored_task(train, judge.score, dtype)._replace(loss=LOGISTIC, frame=frame)
 
 
 @dataclass(frozen=True)
@@ -260,7 +264,9 @@ class BeijingStations(Checked):
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """Each station is a client, judged by its own test hours."""
         data = self.split()
+        shape, told = (len(self.columns),), frame_of(data, None, "squared", float)
+        frame = told._replace(inputs=shape, columns=self.columns, constant=self.intercept, target=self.target)
         judge = Judge("squared", np.arange(data.train.clients), data.test)
         if data_kind == "stream":
-            return streamed_task(data.train, judge.score, None, rounds, dtype)
-        return stored_task(data.train, judge.score, dtype)._replace(loss=SQUARED)
+            return streamed_task(data.train, judge.score, None, rounds, dtype)._replace(frame=frame)
+        return stored_task(data.train, judge.score, dtype)._replace(loss=SQUARED, frame=frame)

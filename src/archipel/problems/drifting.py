@@ -18,6 +18,7 @@ from archipel.describe import Checked, key
 from archipel.draws import GOLDEN, NOISE, SIGNAL, key_of, normal, uniform
 from archipel.errors import BadInput
 from archipel.node import exact
+from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.online import DISTANCE, LINEAR, ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.measured import score_of
@@ -139,8 +140,14 @@ class Drifting(Checked):
         )
         return Task(
             source, sample, observe, self.size, self.clients, self.score(code, centre, seed), self.inputs(source, seed),
-            loss=code, regulariser=(0.0, self.clients * self.ridge / 2), oracle=oracle,
+            loss=code, regulariser=(0.0, self.clients * self.ridge / 2), oracle=oracle, frame=self.frame(),
         )  # fmt: skip
+
+    def frame(self) -> Frame | None:
+        """Nothing is predicted where a model is a point or a slope."""
+        if ONLINE_LOSSES[self.loss] in (LINEAR, DISTANCE):
+            return None
+        return Frame((self.size,), predicts=LABEL if self.loss == "logistic" else NUMBER)
 
     def path(self, seed: int, rounds: int) -> Any:
         """What is best for all in each round, one row where it stays; for linear losses the slope that points away."""
@@ -268,7 +275,7 @@ class GrowingMean(Checked):
 
         return Task(
             source, sample, observe_growing, self.size, self.clients, score_of(LOGISTIC, x, y), inputs, loss=LOGISTIC,
-            regulariser=(0.0, self.clients * self.ridge / 2), oracle=oracle,
+            regulariser=(0.0, self.clients * self.ridge / 2), oracle=oracle, frame=Frame((self.size,), predicts=LABEL),
         )  # fmt: skip
 
     def past(self, seed: int, first: int, last: int) -> tuple[Any, Any]:

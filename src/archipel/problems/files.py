@@ -71,6 +71,14 @@ def targets(groups: Sequence[Mapping[Path, Client]], how: Reading) -> list[list[
     return [[next(every) for _ in group] for group in ys]
 
 
+def labels(clients: Mapping[Path, Client], test: float | str | Path, how: Reading) -> tuple[str, str]:
+    """The two labels of clients that were read, the one that stands for 1 last; test files may have one of them."""
+    ys = [client.y for client in clients.values()]
+    if isinstance(test, str | Path) and len({label for y in ys for label in y}) < 2:
+        ys += [client.y for client in read_all(test, how).values()]
+    return two_of(ys, how.positive)
+
+
 def together(clients: Mapping[Path, Client], ys: Sequence[Any]) -> Shards:
     """Clients that were read, as one table; their columns in the order of the first."""
     first = next(iter(clients.values()))
@@ -175,6 +183,8 @@ def read_npz(path: Path, how: Reading) -> Client:
     names = tuple(map(str, arrays.get("columns", ())))
     if names and len(names) != x.shape[1]:
         raise BadInput(KEY, f"{path.name}, {len(names)} columns", f"a name for each of {x.shape[1]} columns")
+    if how.columns and not names and len(how.columns) == x.shape[1]:
+        names = tuple(how.columns)  # a file without names has them in the order of the description
     if how.columns:
         x, names = x[:, [_place(path, name, names) for name in how.columns]], tuple(how.columns)
     rows = [f"row {row} (from 0)" for row in range(len(y))]
@@ -316,7 +326,13 @@ def label_of(cell: Any) -> str:
 
 
 def encoded(labels: Sequence[Any], positive: str = "") -> list[Any]:
-    """Two labels as -1 and 1: `positive` is 1, or what sounds like it, or the larger."""
+    """Two labels as -1 and 1."""
+    _, one = two_of(labels, positive)
+    return [np.where(client == one, 1.0, -1.0) for client in labels]
+
+
+def two_of(labels: Sequence[Any], positive: str = "") -> tuple[str, str]:
+    """The two labels, the one that stands for 1 last: `positive`, or what sounds like it, or the larger."""
     every = {label for client in labels for label in client}
     kinds = sorted(every, key=lambda label: (float(label) if is_number(label) else -np.inf, label))
     if len(kinds) != 2:
@@ -326,7 +342,7 @@ def encoded(labels: Sequence[Any], positive: str = "") -> list[Any]:
         raise BadInput("problem.positive", positive, f"one of the labels, {did_you_mean(positive, kinds)}")
     sounds = [kind for kind in kinds if kind.lower() in POSITIVE]
     one = label_of(positive) if positive else sounds[0] if len(sounds) == 1 else kinds[1]
-    return [np.where(client == one, 1.0, -1.0) for client in labels]
+    return next(kind for kind in kinds if kind != one), one
 
 
 # --- columns ----------------------------------------------------------------------------------------------

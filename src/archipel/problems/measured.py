@@ -12,8 +12,9 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.problems.datasets import beijing, calcofi
+from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES
-from archipel.problems.models.fourier import fourier, mapped
+from archipel.problems.models.fourier import World, fourier, mapped
 from archipel.problems.scoring.metrics import accuracy, squared_error
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest
 from archipel.problems.stored import Score, stored_task, streamed_task
@@ -30,7 +31,7 @@ def measured_task(
     world = fourier(data.train.x.shape[1], features, width, seed, dtype) if features else None
     test_x = np.asarray(data.test.x, dtype)
     score = score_of(LOSSES[loss], test_x if world is None else mapped(world, test_x), np.asarray(data.test.y, dtype))
-    told: dict[str, Any] = {"loss": LOSSES[loss]}
+    told: dict[str, Any] = {"loss": LOSSES[loss], "frame": frame_of(data, world, loss, dtype)}
     if data.inputs is not UNCHANGED or data.target is not UNCHANGED:
         told["assumed_public"] = (SCALES,)
     if data_kind == "stream":
@@ -39,6 +40,23 @@ def measured_task(
     if world is not None:
         train = Shards(mapped(world, np.asarray(train.x, dtype)), train.y, train.starts, train.names)
     return stored_task(train, score, dtype)._replace(**told)
+
+
+def frame_of(data: TrainTest, world: World | None, loss: str, dtype: Any) -> Frame:
+    """What stands around a model of these data: their columns and units."""
+    train, inputs, target = data.train, data.inputs, data.target
+    predicts, precision = LABEL if loss == "logistic" else NUMBER, np.dtype(dtype).name
+    return Frame(
+        train.x.shape[1:], train.columns, np.asarray(inputs.mean, float), np.asarray(inputs.deviation, float),
+        world=world, predicts=predicts, target_center=float(target.mean), target_spread=float(target.deviation),
+        precision=precision,
+    )  # fmt: skip
+
+
+def framed(task: Task, **changes: Any) -> Task:
+    """The task with more that is known of what it predicts."""
+    assert task.frame is not None
+    return task._replace(frame=task.frame._replace(**changes))
 
 
 def score_of(loss: int, x: Any, y: Any) -> Score:
@@ -74,7 +92,8 @@ class Calcofi(Checked):
         """The sea, split anew for each seed."""
         columns = calcofi.ALL if self.columns == "all" else calcofi.MEASURED
         data = calcofi.federate(calcofi.load(), seed, self.clients, self.rows, self.test, columns)
-        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, data_kind)
+        task = measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, data_kind)
+        return framed(task, target=calcofi.TARGET)
 
 
 @dataclass(frozen=True)
@@ -95,4 +114,5 @@ class BeijingAir(Checked):
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The stations' hours in order, the last ones held out."""
         data = beijing.federate(beijing.load(), self.target, self.columns, self.ahead, self.test)
-        return measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, data_kind)
+        task = measured_task(data, self.features, self.width, "squared", seed, rounds, dtype, data_kind)
+        return framed(task, target=self.target)

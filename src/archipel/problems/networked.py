@@ -14,6 +14,7 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.errors import BadInput, Missing
+from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
 from archipel.problems.measured import score_of
 from archipel.problems.splits.shards import Shards, numbered
@@ -74,8 +75,13 @@ class Regression(Checked):
         shards = Shards(x[:kept], y[:kept], starts, numbered(self.clients))
         assumed_public = (WEIGHT,) if self.objective == "elastic-net" and self.l1 is None else ()
         return stored_task(shards, score, dtype)._replace(
-            loss=loss, regulariser=(l1, l2), assumed_public=assumed_public
+            loss=loss, regulariser=(l1, l2), assumed_public=assumed_public, frame=self.frame(dtype)
         )
+
+    def frame(self, dtype: Any) -> Frame:
+        """Inputs as they are."""
+        predicts = LABEL if self.objective == "logistic" else NUMBER
+        return Frame((self.size,), predicts=predicts, precision=np.dtype(dtype).name)
 
     def drawn(self, seed: int) -> tuple[Any, Any]:
         """All samples, those for the test last."""

@@ -12,12 +12,14 @@ from archipel.describe import Checked, key
 from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, uniform
 from archipel.errors import BadInput
 from archipel.node import cosines, kernel
+from archipel.problems.frame import Frame
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
 from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Task
 
 LAGS = 5  # x_n .. x_{n-4}
 SEEN = [0, 1, 4, 3]  # which of them a client sees
+NAMES = ("now", "one before", "four before", "three before")
 REHEARSED = 256  # clients whose correlation matrices are estimated
 WARM_UP = 50  # rounds after which the signal has forgotten its start (0.9^50 = 0.005)
 
@@ -146,7 +148,8 @@ class Synthetic(Checked):
         def inputs(samples: int) -> Iterator[Any]:
             return self.rehearse(source.law, world, seed, samples)
 
-        return Task(source, sample, observe, self.features, self.clients, score, inputs)
+        frame = Frame((4,), NAMES, world=world)
+        return Task(source, sample, observe, self.features, self.clients, score, inputs, frame=frame)
 
     def laws(self, clients: int, seed: int, purpose: int) -> Any:
         """Each client's theta, mean, deviation, noise and number of samples, as section V-A says."""

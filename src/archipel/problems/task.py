@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from archipel.problems.frame import Frame
+
 MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
 MOST_FEATURES = 10_000_000  # of a linear model
 MOST_COSINES = 100_000  # random Fourier features, which are drawn one by one
@@ -41,3 +43,6 @@ class Task(NamedTuple):
     notes: tuple[str, ...] = ()  # what a person would want to know of the data before a run
     listed: Any = ()  # a row for each client: what it has
     unit: str = ""  # of the target
+    apart: bool = False  # whether clients keep their data to themselves: nothing may be taken from everyone's
+    samples: tuple[int, ...] = ()  # everyone's number of samples to learn from, where it is public
+    frame: Frame | None = None  # how rows become features, and answers predictions; none: there is nothing to predict

@@ -10,6 +10,7 @@ from archipel.errors import BadInput
 from archipel.node import mapped
 from archipel.simulate.instance import Instance, all_edges
 from archipel.simulate.plain import PlainEngine
+from archipel.simulate.rounds import Rounds
 from archipel.topology import Graph
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ MOST_REHEARSED = 64  # nodes of another graph, all of which do
 _compiling = threading.Lock()
 
 
-class Engine(Protocol):
-    """Plays rounds and counts what was done."""
+class Counted(Protocol):
+    """What was done."""
 
     @property
     def updates(self) -> int: ...
@@ -30,13 +31,22 @@ class Engine(Protocol):
     @property
     def messages(self) -> list[int]: ...
 
+
+class Engine(Counted, Protocol):
+    """Plays rounds and counts what was done."""
+
+    rounds: Rounds
+
     def advance(self, first: int, last: int) -> None: ...
 
 
 def engine_for(instance: Instance, name: str = "auto", side_by_side: bool = False) -> Engine:
-    """`plain`, or compiled: with one thread (`serial`), or all cores' (`parallel`, and `auto` for one large run)."""
+    """`plain`, or compiled: with one thread (`serial`), or all cores' (`parallel`, and `auto` for one large run).
+
+    Deep models are never compiled: `plain` takes one client after the other, all else clients side by side.
+    """
     if name == "plain" or instance.plan.plain_only:
-        return PlainEngine(instance)
+        return PlainEngine(instance, side_by_side=name != "plain")
     if name not in ("auto", "serial", "parallel"):
         raise BadInput("engine", name, "one of auto, plain, serial, parallel")
     parallel = name == "parallel" or (name == "auto" and not side_by_side and is_large(instance))

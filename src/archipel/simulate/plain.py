@@ -1,21 +1,43 @@
 """The plain engine: the rounds of `simulate.rounds`, in plain Python, with the node functions as they are.
 
-It names the node and the round when something fails. Deep models run through it.
+It names the node and the round when something fails. Deep models run through it, clients side by side: while a round
+opens nobody acts yet, then all ask their learner, who answers those that ask alike in one go, and then they go on.
 """
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from archipel.environment import delay
+from archipel.node import NOTHING, SAID
+from archipel.problems.models.learners import answered_together
 from archipel.simulate.instance import Instance
-from archipel.simulate.rounds import rounds_of
+from archipel.simulate.rounds import UPDATES, rounds_of
+from archipel.turns import SideBySide
 
 
 class PlainEngine:
     """Plays an instance round by round."""
 
-    def __init__(self, instance: Instance):
+    def __init__(self, instance: Instance, side_by_side: bool = True):
         self.instance = instance
-        self.rounds = rounds_of(instance, 1)
+        turns = instance.plan.turns
+        opened = [i for i, turn in enumerate(turns[:2]) if turn.sender == instance.data_role][:1]  # by the first step
+        halves = turns[opened[0]].side_by_side if opened and side_by_side else None
+        if halves is None:
+            self.rounds = rounds_of(instance, 1)
+            return
+        (i,) = opened
+        waiting: list[Any] = []
+
+        def wait(*act: Any) -> int:
+            waiting.append(act)
+            return NOTHING
+
+        acts = turns[i]._replace(act=wait)
+        made = rounds_of(instance._replace(plan=instance.plan._replace(turns=(*turns[:i], acts, *turns[i + 1 :]))), 1)
+        first = opening_together(made.steps[0], waiting, halves, made.mails[i].lates)
+        self.rounds = made._replace(steps=(first, *made.steps[1:]))
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
@@ -37,10 +59,29 @@ class PlainEngine:
         return self.rounds.messages
 
 
+def opening_together(open_round: Any, waiting: list[Any], halves: SideBySide, lates: Any) -> Callable[..., None]:
+    """The first step of a round, whose acts only wait; then all of them at once."""
+
+    def step(n: int, part: int, parts: int, board: Any, args: Any) -> None:
+        waiting.clear()
+        open_round(n, part, parts, board, args)
+        asked = [(now.node, halves.ask(me, data, settings, now)) for me, data, _said, settings, now in waiting]
+        found = answered_together(asked, halves.learner)
+        for (me, _data, said, settings, now), one in zip(waiting, found):
+            k = now.node
+            came = halves.rest(me, one, said, settings, now)
+            if came != NOTHING:
+                board.counts[part, UPDATES] += 1
+            if came == SAID and now.present:
+                lates[k] = delay(board.conditions, now)
+
+    return step
+
+
 def who_failed(trace: TracebackType | None) -> Any:
     """The node whose step it was."""
     while trace is not None:
-        if trace.tb_frame.f_code.co_name == "step" and "k" in trace.tb_frame.f_locals:
+        if trace.tb_frame.f_code.co_name in ("step", "answered_together") and "k" in trace.tb_frame.f_locals:
             return trace.tb_frame.f_locals["k"]
         trace = trace.tb_next
     return "?"

@@ -1,7 +1,8 @@
 """Steps on stored data for anything that a learner trains: a `torch.nn.Module`, or a linear model.
 
-A learner (`problems.models.learners`) knows the gradient of a flat vector; what is done with it stands here. No
-compiler takes it: these parts run through the plain engine, with the same protect, share and mix parts as everyone.
+A learner (`problems.models.learners`) knows the gradient of a flat vector; what is done with it stands here, as
+generators that ask it. No compiler takes it: these parts run through the plain engine, many clients side by side, with
+the same protect, share and mix parts as everyone.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,16 @@ from archipel.generators import shuffled_batches
 from archipel.node import add_exactly, add_scaled
 from archipel.parts import LearnPiece, ProtectPiece, empty
 from archipel.privacy.bounding import shrink
-from archipel.problems.models.learners import check_finite, learner_of, names_of, sizes_of
+from archipel.problems.models.learners import (
+    Asking,
+    Descend,
+    Gradient,
+    answered,
+    check_finite,
+    learner_of,
+    names_of,
+    sizes_of,
+)
 from archipel.problems.regions import Region, anywhere, ball, project
 from archipel.turns import Setup
 
@@ -58,10 +68,24 @@ def no_sensitivity(setup: Setup) -> float:
     raise BadInput("algorithm.protect.kind", "at-sample", right)
 
 
+@cache
+def alone(asking: Any) -> Any:
+    """A way to learn that asks, for one node: all is answered at once."""
+
+    def learn(me: Any, data: Any, settings: Any, moment: Any) -> Any:
+        return answered(asking(me, data, settings, moment), settings.learn.learner)
+
+    return learn
+
+
+def learn_piece(asking: Any, state: Any, settings: Any, **more: Any) -> LearnPiece:
+    return LearnPiece(alone(asking), state, settings, plain_only=True, asking=asking, **more)
+
+
 # --- epochs ---------------------------------------------------------------------------------------------------------
 
 
-def train(me: Any, data: Any, settings: Any, moment: Any) -> bool:
+def train(me: Any, data: Any, settings: Any, moment: Any) -> Asking:
     """ClientUpdate of FedAvg: epochs of steps over shuffled batches."""
     s = settings.learn
     left = s.local_steps or -1
@@ -69,7 +93,7 @@ def train(me: Any, data: Any, settings: Any, moment: Any) -> bool:
         for rows in shuffled_batches(len(data.y), s.batch, moment.key, epoch):
             if left == 0:
                 break
-            s.learner.descend(me.model, data, rows, s.step)
+            yield Descend(me.model, data, rows, s.step)
             left -= 1
     check_finite(me.model, s.step)
     return True
@@ -99,7 +123,7 @@ class Epochs(Checked):
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         sizes, learner = check_batch(self.batch, setup), learner_of(setup.task, setup.dtype)
         settings = Training(learner, self.step, self.batch, sizes, self.epochs, self.local_steps)
-        return LearnPiece(train, empty(len(sizes)), settings, before=False, plain_only=True, norm=gradient_norm)
+        return learn_piece(train, empty(len(sizes)), settings, norm=gradient_norm)
 
     def start(self, setup: Setup) -> Any:
         return start_of(setup)
@@ -108,23 +132,23 @@ class Epochs(Checked):
 # --- one step -------------------------------------------------------------------------------------------------------
 
 
-def batch_gradient(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> float:
+def batch_gradient(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
     """The mean gradient of a batch: nobody is protected."""
     rows = shuffled_batches(len(data.y), settings.learn.batch, moment.key, index)[0]
-    settings.learn.learner.gradient(out, model, data, rows)
+    yield Gradient(out, model, data, rows)
     return 1.0
 
 
 @cache
 def stepping(pay: Any, gradient: Any, over_mass: bool) -> Any:
-    def step(me: Any, data: Any, settings: Any, moment: Any) -> bool:
+    def step(me: Any, data: Any, settings: Any, moment: Any) -> Asking:
         """(5.12) with the Euclidean map, paid before anything is computed: a step of eta_t / w_u, and a projection."""
         scale, s = pay(me, settings, moment), settings.learn
         if scale < 0.0:
             me.learn.stopped[0] += 1
             return False
         slope = np.zeros_like(me.model)
-        divisor = gradient(slope, me.model, data, scale, settings, moment)
+        divisor = yield from gradient(slope, me.model, data, scale, settings, moment)
         if divisor != 1.0:
             shrink(slope, 1.0 / divisor)
         length = s.step / (moment.round + 1) ** s.fall / (me.mix.mass[0] if over_mass else 1.0)
@@ -161,7 +185,7 @@ class GradientStep(Checked):
         settings = Training(learner, self.step, self.batch, sizes, fall=self.fall, region=region)
         run = stepping(protect.pay, protect.gradient or batch_gradient, self.over_mass)
         state = Stopped(np.zeros((len(sizes), 1)))
-        return LearnPiece(run, state, settings, plain_only=True, weighs=self.over_mass, norm=gradient_norm)
+        return learn_piece(run, state, settings, weighs=self.over_mass, norm=gradient_norm)
 
     def start(self, setup: Setup) -> Any:
         return start_of(setup)
@@ -172,14 +196,14 @@ class GradientStep(Checked):
 
 @cache
 def stepping_often(pay: Any, gradient: Any) -> Any:
-    def steps(me: Any, data: Any, settings: Any, moment: Any) -> bool:
+    def steps(me: Any, data: Any, settings: Any, moment: Any) -> Asking:
         """Lines 8 to 14 of algorithm 1 of Chen et al., paid before anything is computed."""
         scale, s = pay(me, settings, moment), settings.learn
         if scale < 0.0:
             return False
         for j in range(s.local_steps):
             total = np.zeros_like(me.model)
-            divisor = gradient(total, me.model, data, scale, settings, moment, j)
+            divisor = yield from gradient(total, me.model, data, scale, settings, moment, j)
             shrink(total, -s.step / divisor)
             add_scaled(me.model, me.model.dtype.type(1), total)
         check_finite(me.model, s.step)
@@ -208,7 +232,7 @@ class DpSgd(Checked):
         sizes, learner = check_batch(self.batch, setup), learner_of(setup.task, setup.dtype)
         settings = Training(learner, self.step, self.batch, sizes, local_steps=self.local_steps)
         run = stepping_often(protect.pay, protect.gradient or batch_gradient)
-        return LearnPiece(run, empty(len(sizes)), settings, plain_only=True, norm=protect.norm or gradient_norm)
+        return learn_piece(run, empty(len(sizes)), settings, norm=protect.norm or gradient_norm)
 
     def start(self, setup: Setup) -> Any:
         return start_of(setup)

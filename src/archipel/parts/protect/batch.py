@@ -26,7 +26,7 @@ from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Terms
 from archipel.privacy.noise import GAUSSIAN, LAPLACE
 from archipel.privacy.personal import affordable_epsilon, affordable_mu, release_of, sampled_laplace
 from archipel.privacy.releases import Release, Zcdp
-from archipel.problems.models.learners import names_of, sizes_of
+from archipel.problems.models.learners import Asking, ClippedSum, names_of, sizes_of
 from archipel.turns import Setup
 
 SENSITIVITY = 1.0  # what the dissertation takes a record to move a gradient by: one component, by one
@@ -34,33 +34,33 @@ SECRET = Assumption("the records of a batch are drawn in secret, each by itself"
 PUBLIC = Assumption("everyone's number of samples is public", ASSUMED)  # a batch's rate is its size over it
 
 
-def clipped_batch(out: Any, model: Any, data: Any, settings: Any, moment: Any, index: int) -> float:
+def clipped_batch(out: Any, model: Any, data: Any, settings: Any, moment: Any, index: int) -> Asking:
     """The sum of clipped gradients over a batch that is drawn in secret; returns how large the batch is expected."""
     s, p = settings.learn, settings.protect
     samples = int(s.samples[moment.node])
     rows = poisson_batch(samples, s.batch / samples, moment.key, index)
     if len(rows):
-        s.learner.clipped_sum(out, model, data, rows, p.clip, p.order)
+        yield ClippedSum(out, model, data, rows, p.clip, p.order)
     return float(s.batch)
 
 
-def gaussian(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> float:
+def gaussian(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
     """One record moves the sum by C in L2."""
-    divisor = clipped_batch(out, model, data, settings, moment, index)
+    divisor = yield from clipped_batch(out, model, data, settings, moment, index)
     add_gaussian(out, float(scale), moment.key, index)
     return divisor
 
 
-def laplace(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> float:
+def laplace(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
     """One record moves the sum by C in L1."""
-    divisor = clipped_batch(out, model, data, settings, moment, index)
+    divisor = yield from clipped_batch(out, model, data, settings, moment, index)
     add_laplace(out, float(scale), moment.key, index)
     return divisor
 
 
-def published(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> float:
+def published(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
     """Section 5.5: the mean gradient, of norm L at most (assumption 2), and Laplace noise of scale 1 / epsilon."""
-    divisor = batch_gradient(out, model, data, scale, settings, moment, index)
+    divisor = yield from batch_gradient(out, model, data, scale, settings, moment, index)
     clip_l2(out, settings.protect.clip)
     add_laplace(out, float(scale), moment.key, index)
     return divisor

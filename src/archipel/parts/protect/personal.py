@@ -35,7 +35,7 @@ from archipel.privacy.personal import (
     roughly_affordable_mu,
 )
 from archipel.privacy.releases import RELATIONS, Gaussian
-from archipel.problems.models.learners import names_of, sizes_of
+from archipel.problems.models.learners import Asking, ClippedSum, names_of, sizes_of
 from archipel.turns import Setup
 
 NORM_NOISE = 1 << 20  # the index of the noise on a gradient norm: never that of a local step
@@ -106,7 +106,7 @@ def calibrate(me: Any, settings: Any, moment: Any) -> None:
         ledger.affords(release_of(float(me.protect.mu[0]), rate, relation), max(releases, p.steps))
 
 
-def gradient(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> float:
+def gradient(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
     """Lines 9 to 13: a batch in secret, each example's gradient clipped, noise on their sum.
 
     It is divided by the expected size of the batch: its true size would tell who is in it.
@@ -115,7 +115,7 @@ def gradient(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment:
     samples, rate = int(s.samples[moment.node]), float(p.rates[moment.node])
     rows = poisson_batch(samples, rate, moment.key, index)
     if len(rows):
-        s.learner.clipped_sum(out, model, data, rows, p.clip)
+        yield ClippedSum(out, model, data, rows, p.clip)
     add_gaussian(out, scale, moment.key, index)
     return samples * rate
 

@@ -2,14 +2,20 @@
 
 A `Learner` belongs to a problem. It never keeps the vector: a node holds it, so that the same code serves
 one device and a table of clients. `rows` are the numbers of the samples of a batch.
+
+Who learns by a learner is written as a generator that yields what it asks (`Descend`, `Gradient`, `ClippedSum`), once:
+a device has each answered at once, the simulator lets many clients ask and has them answered side by side.
 """
 
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from archipel.errors import BadInput
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER_KNEE, LOGISTIC, SQUARED, gradient
+
+MANY = 1 << 20  # samples that clients are taken to have at a server, which need not know
 
 
 class Learner(Protocol):
@@ -28,6 +34,94 @@ class Learner(Protocol):
 
     def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float, norm: int = 2) -> None:
         """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most: L2, or L1."""
+
+    def together(self, asks: Sequence[Any]) -> bool:
+        """Answer what many clients ask, all alike, in one go; False: not so, nothing was done."""
+
+
+class Descend(NamedTuple):
+    """model -= step * mean gradient."""
+
+    model: Any
+    data: Any
+    rows: Any
+    step: float
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        return len(self.rows), self.step
+
+    def alone(self, learner: Any) -> None:
+        learner.descend(*self)
+
+
+class Gradient(NamedTuple):
+    """out = mean gradient."""
+
+    out: Any
+    model: Any
+    data: Any
+    rows: Any
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        return (len(self.rows),)
+
+    def alone(self, learner: Any) -> None:
+        learner.gradient(*self)
+
+
+class ClippedSum(NamedTuple):
+    """out = the sum of clipped gradients; batches of any size go together."""
+
+    out: Any
+    model: Any
+    data: Any
+    rows: Any
+    bound: float
+    norm: int = 2
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        return self.bound, self.norm
+
+    def alone(self, learner: Any) -> None:
+        learner.clipped_sum(*self)
+
+
+Asking = Generator[Any, None, Any]
+
+
+def answered(asking: Asking, learner: Any) -> Any:
+    """Answer everything at once; what comes of it."""
+    while True:
+        try:
+            ask = next(asking)
+        except StopIteration as end:
+            return end.value
+        ask.alone(learner)
+
+
+def answered_together(askings: list[tuple[int, Asking]], learner: Any) -> list[Any]:
+    """The same for many nodes (their numbers stand beside them): those who ask alike are answered in one go."""
+    found: list[Any] = [None] * len(askings)
+    left = list(range(len(askings)))
+    while left:
+        groups: dict[Any, list[tuple[int, Any]]] = {}
+        for i in left:
+            k, asking = askings[i]
+            try:
+                ask = next(asking)
+                groups.setdefault((type(ask), *ask.alike), []).append((i, ask))
+            except StopIteration as end:
+                found[i] = end.value
+        for group in groups.values():
+            if len(group) == 1 or not learner.together([ask for _, ask in group]):
+                for i, ask in group:
+                    k = askings[i][0]  # noqa: F841  who fails is looked for in this frame
+                    ask.alone(learner)
+        left = sorted(i for group in groups.values() for i, _ in group)
+    return found
 
 
 class Batch(NamedTuple):
@@ -60,6 +154,9 @@ class Linear:
         norms = np.abs(slopes) * np.linalg.norm(x.astype(float, copy=False), norm, axis=1)
         out[:] = (slopes * clip_factors(norms, bound)) @ x
 
+    def together(self, asks: Sequence[Any]) -> bool:
+        return False
+
 
 def slopes_of(loss: int, answers: Any, targets: Any) -> Any:
     """`supervised.slope` for many answers at once."""
@@ -87,10 +184,21 @@ def learner_of(task: Any, dtype: Any) -> Any:
 
 
 def sizes_of(task: Any) -> Any:
-    """How many samples each client has."""
+    """How many samples each client has; what a node does not know of others, as its own: only its own row counts."""
     if task.streams:
         raise BadInput("problem.kind", "a stream", "a problem whose clients have their data from the start")
-    return np.diff(np.asarray(task.source.starts))
+    if task.samples:
+        return np.array(task.samples)
+    sizes = np.diff(np.asarray(task.source.starts))[: task.clients]
+    return np.where(sizes > 0, sizes, sizes.max(initial=0) or MANY) if task.apart else sizes
+
+
+def public_sizes(task: Any) -> Any:
+    """The same where a node needs everyone's: they are public then, or refused."""
+    if task.apart and not task.samples:
+        right = "everyone's number of samples, as this algorithm weighs clients by them: nobody sees everyone's data"
+        raise BadInput("clients.samples", "(none)", right)
+    return sizes_of(task)
 
 
 def names_of(task: Any) -> tuple[str, ...]:

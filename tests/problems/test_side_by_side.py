@@ -1,0 +1,179 @@
+"""Many clients' networks in one call: the same as one by one, and one by one where that is the better way."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from archipel import Federation  # noqa: E402
+from archipel.algorithms.deep import FedAvgDeep, MirrorDeep  # noqa: E402
+from archipel.algorithms.pldp_fl import PldpFl  # noqa: E402
+from archipel.errors import BadInput  # noqa: E402
+from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: E402
+from archipel.problems.models import side_by_side  # noqa: E402
+from archipel.problems.models.learners import ClippedSum, Descend, Gradient, answered_together  # noqa: E402
+from archipel.problems.models.networks import Network, Units, cnn, mlp  # noqa: E402
+from archipel.topology import Peers  # noqa: E402
+
+CLIENTS, SAMPLES = 7, 20
+
+
+class Normed(nn.Module):
+    """Parameters outside of linear layers, and the square of one: `by_layers` does not take it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(64, 6), nn.LayerNorm(6), nn.Linear(6, 10)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.norm(self.first(x.flatten(1)))))
+
+
+class Choosing(nn.Module):
+    """It looks at its answers: nothing that can be mapped over."""
+
+    def __init__(self):
+        super().__init__()
+        self.only = nn.Linear(64, 10)
+
+    def forward(self, x):
+        out = self.only(x.flatten(1))
+        return out if float(out.sum()) > 0 else 2 * out
+
+
+MODULES = {
+    "mlp": lambda: mlp((1, 8, 8), 10, (12,)),
+    "cnn": lambda: cnn((1, 8, 8), 10, (2, 3, 4)),
+    "normed": Normed,
+}
+
+
+def clients_of(module, dtype=np.float64, loss=cross_entropy):
+    """A network, everyone's data and a model of its own."""
+    torch.manual_seed(0)
+    x = torch.randint(0, 255, (CLIENTS * SAMPLES, 1, 8, 8), dtype=torch.uint8)
+    y = torch.randint(0, 10, (CLIENTS * SAMPLES,))
+    network = Network(module(), loss, x, Units(255.0), dtype)
+    shards = [Shard(x[k * SAMPLES : (k + 1) * SAMPLES], y[k * SAMPLES : (k + 1) * SAMPLES]) for k in range(CLIENTS)]
+    models = network.start() + 0.1 * np.random.default_rng(1).standard_normal((CLIENTS, network.size)).astype(dtype)
+    return network, shards, models
+
+
+def asks_of(kind, shards, models, out):
+    rng = np.random.default_rng(2)
+    rows = [rng.permutation(SAMPLES)[: 9 if kind in ("descend", "gradient") else 5 + k] for k in range(len(shards))]
+    make = {
+        "descend": lambda k: Descend(models[k], shards[k], rows[k], 0.3),
+        "gradient": lambda k: Gradient(out[k], models[k], shards[k], rows[k]),
+        "clipped": lambda k: ClippedSum(out[k], models[k], shards[k], rows[k], 0.7),
+        "clipped-l1": lambda k: ClippedSum(out[k], models[k], shards[k], rows[k], 3.0, 1),
+    }
+    return [make[kind](k) for k in range(len(shards))]
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(np.float64, 1e-12), (np.float32, 1e-5)])
+@pytest.mark.parametrize("kind", ["descend", "gradient", "clipped", "clipped-l1"])
+@pytest.mark.parametrize("module", MODULES)
+def test_answers_are_those_of_one_by_one(module, kind, dtype, near, monkeypatch):
+    network, shards, models = clients_of(MODULES[module], dtype)
+    monkeypatch.setattr(side_by_side, "CACHED", 3 * network.size)  # in three goes
+    both = [(models.copy(), np.zeros_like(models)) for _ in range(2)]
+    assert network.together(asks_of(kind, shards, *both[0]))
+    for ask in asks_of(kind, shards, *both[1]):
+        ask.alone(network)
+    which = 0 if kind == "descend" else 1
+    assert both[0][which] == pytest.approx(both[1][which], abs=near)
+    assert np.abs(both[0][which] - models * (which == 0)).max() > 1e-3
+
+
+def test_samples_that_lie_apart_are_gathered_too():
+    network, shards, models = clients_of(MODULES["mlp"])
+    apart, out = [Shard(s.x.clone(), s.y.clone()) for s in shards], [np.zeros_like(models) for _ in range(2)]
+    assert network.together(asks_of("gradient", shards, models, out[0]))
+    assert network.together(asks_of("gradient", apart, models, out[1]))
+    assert np.array_equal(*out)
+
+
+def test_squared_losses_go_together():
+    network, shards, models = clients_of(lambda: mlp((1, 8, 8), 1, (5,)), loss=squared)
+    out = [np.zeros_like(models) for _ in range(2)]
+    assert network.together(asks_of("clipped", shards, models, out[0]))
+    for ask in asks_of("clipped", shards, models, out[1]):
+        ask.alone(network)
+    assert out[0] == pytest.approx(out[1], abs=1e-12)
+
+
+@pytest.mark.parametrize("module", [lambda: mlp((1, 8, 8), 10, (800,)), Choosing])
+def test_large_networks_and_what_cannot_be_mapped_over_go_one_by_one(module):
+    network, shards, models = clients_of(module)
+    before = models.copy()
+    assert not network.together(asks_of("descend", shards, models, None))
+    assert np.array_equal(models, before)
+
+
+def test_who_asks_something_else_is_answered_too():
+    """Two groups, one of which is one client; each step's askers are answered before anyone's next."""
+    network, shards, models = clients_of(MODULES["mlp"])
+    alone = models.copy()
+
+    def steps(k, of):
+        for i in range(1 + k % 3):
+            yield Descend(of[k], shards[k], np.arange(4 + (k == 2) + i), 0.2)
+        return k
+
+    assert answered_together([(k, steps(k, models)) for k in range(CLIENTS)], network) == list(range(CLIENTS))
+    for k in range(CLIENTS):
+        for ask in steps(k, alone):
+            ask.alone(network)
+    assert models == pytest.approx(alone, abs=1e-12)
+
+
+# --- whole runs -----------------------------------------------------------------------------------------------------
+
+ALGORITHMS = {
+    "fedavg": FedAvgDeep(0.2, 8, epochs=2),
+    "mirror": MirrorDeep("gaussian", batch=8, step=0.1),
+    "mirror-published": MirrorDeep("published", batch=8, step=0.1),
+    "pldp": PldpFl(batch=8, local_steps=2, draws=4, step=0.1),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_side_by_side_is_the_run_one_by_one(name, monkeypatch):
+    problem = Deep(model="mlp", widths=(8,), clients=6, samples=240, split="uneven", power=0.4)
+    federation = Federation(problem, ALGORITHMS[name], rounds=3, precision="float64")
+    if name.startswith("mirror"):
+        federation = federation.with_(topology=Peers(shape="ring"))
+    answered = []
+    answer = side_by_side.Stack.answer
+    monkeypatch.setattr(
+        side_by_side.Stack, "answer", lambda self, asks: answered.append(len(asks)) or answer(self, asks)
+    )
+    found = {}
+    for engine in ("plain", "auto"):
+        instance = federation.with_(engine=engine).instance(1)
+        player = federation.with_(engine=engine).engine_of(instance)
+        player.advance(0, 3)
+        models = [table.model for table in instance.plan.tables.values()]
+        found[engine] = (models, player.messages, player.updates, len(answered))
+    assert found["plain"][3] == 0 and found["auto"][3] > 0 and max(answered) > 1
+    assert found["plain"][1:3] == found["auto"][1:3]
+    for a, b in zip(found["plain"][0], found["auto"][0]):
+        assert a == pytest.approx(b, abs=1e-10)
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+def test_who_fails_is_named(engine):
+    problem = Deep(model="mlp", widths=(8,), clients=6, samples=240)
+    federation = Federation(problem, FedAvgDeep(0.2, 8), rounds=3, engine=engine)
+    instance = federation.instance(1)
+    player = federation.engine_of(instance)
+    starts = instance.task.source.starts
+    instance.task.learner.units = Units(1.0)
+    instance.task.source.x.data = instance.task.source.x.float()
+    instance.task.source.x[starts[4] : starts[5]] = float("inf")
+    with pytest.raises(BadInput) as problem:
+        player.advance(0, 1)
+    assert problem.value.__notes__ == ["in round 0, at client 4"]
