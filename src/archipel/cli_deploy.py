@@ -6,6 +6,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from archipel.errors import BadInput
+
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
 LONGEST = 36_500  # days that a certificate may be good
@@ -73,6 +75,15 @@ def node(
     name: Annotated[str, typer.Option("--name", help="Which node to run, such as sensor-17.")],
     state: Annotated[Path | None, typer.Option(help="Folder for what the node must remember.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+    data: Annotated[str, typer.Option(help="Folder of its own data, or what its samples come from.")] = "",
+    policy: Annotated[
+        Path | None, typer.Option(help="The site's rules; else policy.toml beside the description, if there is one.")
+    ] = None,
+    log: Annotated[str, typer.Option(help="How lines are written: text or json.")] = "text",
+    metrics: Annotated[
+        str, typer.Option(help="Serve /metrics (Prometheus) and /health here, such as 127.0.0.1:9464.")
+    ] = "",
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More lines.")] = 0,
 ) -> None:
     """Run one node of a federation, on a device.
 
@@ -81,14 +92,22 @@ def node(
 
     Example: archipel node federation.toml --name sensor-17
     """
-    run_one(federation, name, state, keys)
+    from archipel.deploy.run_node import resolved
+
+    deploy = {"data": resolved(data)} if data else {}
+    if log not in ("text", "json"):
+        raise BadInput("--log", log, '"text" or "json"')
+    further = {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
+    run_one(federation, name, state, keys, deploy, **further)
 
 
-def run_one(federation: Path, name: str, state: Path | None, keys: Path | None, **further: Any) -> None:
+def run_one(
+    federation: Path, name: str, state: Path | None, keys: Path | None, deploy: dict[str, Any], **further: Any
+) -> None:
     """A node, as this process."""
     from archipel.deploy.run_node import live
 
-    deploy = {"keys": str(keys.resolve())} if keys else {}
+    deploy |= {"keys": str(keys.resolve())} if keys else {}
     order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0, **further}
     status = live(order | ({"folder": str(state)} if state else {}))
     if status:
@@ -108,7 +127,7 @@ def leave(
 
     Example: archipel leave federation.toml --name sensor-17
     """
-    run_one(federation, name, state, keys, leaves=True)
+    run_one(federation, name, state, keys, {}, leaves=True)
 
 
 def make_keys(
@@ -220,7 +239,7 @@ def show(name: str, result: Any, out: Path) -> None:
     grid.add_row("bytes on the wire", f"{result.wire['bytes']:,}")
     grid.add_row("true saving", f"{100 * result.wire['saving']:.1f} %")
     screen.print(grid)
-    screen.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    screen.print(f"Model: {out / 'model.npz'}\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
     if result.interrupted:
         errors.print("Stopped. What was done so far is written; run it again to go on.")
         raise typer.Exit(130)

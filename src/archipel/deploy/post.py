@@ -11,12 +11,9 @@ one, and its neighbours start to count anew.
 """
 
 import logging
-import struct
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from archipel.deploy import exchange, pieces, wire
 from archipel.deploy.exchange import Letter, Neighbour
@@ -30,7 +27,6 @@ LATEST = 30.0  # the same, after it was sent again and again in vain
 TICK = 0.05  # seconds between two looks at what is due
 FOREVER = float("inf")
 BURST = 16  # letters sent again at once
-LETTER = struct.Struct("<HBBI")  # neighbour, kind, turn and flag, round
 
 
 class PostOffice:
@@ -100,43 +96,15 @@ class PostOffice:
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must hold."""
-        marks = [(n.mine, n.theirs, n.taken, n.acked, n.left) for n in self.neighbours.values()]
-        heads, bodies = [], []
-        for i, other in enumerate(self.neighbours.values()):
-            for letter in other.letters:
-                flagged = letter.turn | (wire.ALSO_ASKS if letter.also_asks else 0)
-                heads.append(LETTER.pack(i, letter.kind, flagged, letter.round))
-                bodies.append(letter.body)
-        return {
-            "mine": self.mine,
-            "names": list(self.neighbours),
-            "marks": np.array(marks, np.uint64).reshape(-1, 5),
-            "letters": b"".join(heads),
-            "bodies": bodies,
-            "earlier": [list(n.earlier) for n in self.neighbours.values()],
-            "traffic": dict(self.traffic),
-            "faults": dict(self.faults),
-        }
+        counts = {"traffic": dict(self.traffic), "faults": dict(self.faults)}
+        return {"mine": self.mine, **exchange.kept(self.neighbours), **counts}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.mine, self.restored = state["mine"], True
         self.traffic.update(state["traffic"])
         self.faults.update(state["faults"])
-        known = [self.neighbours.get(name) for name in state["names"]]
-        for other, (mine, theirs, taken, acked, left), earlier in zip(known, state["marks"].tolist(), state["earlier"]):
-            if other is not None:
-                other.meet(mine, theirs)
-                other.earlier.extend(earlier)
-                other.left = bool(left)
-                other.next_in = other.safe_in = other.told = taken
-                other.acked = other.sent = other.safe_out = acked
-        for (i, kind, flagged, round), body in zip(LETTER.iter_unpack(state["letters"]), state["bodies"]):
-            other = known[i]
-            if other is not None:
-                turn, also = flagged & ~wire.ALSO_ASKS, bool(flagged & wire.ALSO_ASKS)
-                other.letters.append(Letter(kind, turn, also, round, body))
-                other.safe_out = other.gone = other.next_out
+        exchange.recall(state, self.neighbours)
 
     def commit(self) -> None:
         """The checkpoint is on disk: what was posted may leave, what was taken is acknowledged."""
@@ -192,6 +160,16 @@ class PostOffice:
     def transmit(self, other: Neighbour, data: bytes) -> None:
         other.told, other.owes = other.safe_in, False
         self.send(other, data)
+
+    def say_status(self, to: str, round: int, body: bytes) -> None:
+        """Tell a neighbour how it goes: once, and without an answer."""
+        other = self.neighbours[to]
+        if other.theirs and other.heard:
+            self.transmit(other, wire.pack(wire.STATUS, 0, False, other.tags[0], 0, other.safe_in, round, body))
+
+    def known(self) -> dict[str, dict[str, Any]]:
+        """What is known of each neighbour, for whoever looks on."""
+        return {name: other.known() for name, other in self.neighbours.items()}
 
     def send(self, other: Neighbour, data: bytes) -> None:
         self.traffic["frames out"] += 1
@@ -260,6 +238,7 @@ class PostOffice:
         try:
             if other is None:
                 raise Refused("from a stranger")
+            other.came += len(data)
             frame = self.vocabulary.read(data)
             if frame.kind == wire.HELLO:
                 self.greeted(other, wire.greeting_of(frame))
@@ -285,7 +264,10 @@ class PostOffice:
             other.ahead = other.ahead or self.restored
             raise Refused("has got more answers than this state knows of")
         self.hear_from(other)
-        if frame.kind in (wire.ACK, wire.LOST):
+        other.round = max(other.round, frame.round)
+        if frame.kind == wire.STATUS:
+            other.said = frame.body
+        if frame.kind in (wire.ACK, wire.LOST, wire.STATUS):
             return
         if frame.kind == wire.GOT:
             pieces.hear_got(self, other, frame)
@@ -314,7 +296,7 @@ class PostOffice:
 
     def hear_from(self, other: Neighbour) -> None:
         self.owing = self.owing or not other.heard  # what waited for this goes out
-        other.heard, other.when = True, self.world.now()
+        other.heard, other.when, other.seen = True, self.world.now(), self.world.clock()
         if not other.twice:
             other.pause = exchange.HELLO_EVERY
         self.fresh.add(other.name)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from archipel.clients import MARK
-from archipel.deploy.view import View
+from archipel.deploy.view import View, comes_from_outside
 from archipel.node import clear
 
 FOREVER = float("inf")
@@ -17,6 +17,7 @@ class ProblemSource:
     """A client's own share of the description's problem, seen as in a simulation."""
 
     over = False
+    skipped = 0  # rows that could not be read
 
     def __init__(self, view: View):
         self.task, self.number = view.task, view.member.number
@@ -63,7 +64,7 @@ def source_of(view: View, data: str, folder: Path) -> Any:
     if not view.has_data:
         return None
     data = data.replace(MARK, view.member.name)
-    if not data or (folder / data).is_dir():
+    if not comes_from_outside(data, folder):
         return ProblemSource(view)
     from archipel.deploy import outside
 

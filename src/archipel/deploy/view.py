@@ -8,6 +8,7 @@ import numpy as np
 
 from archipel.clients import MARK, Site, own_part
 from archipel.deploy.grow import ANY_ROUND, why_fixed
+from archipel.deploy.learned import Learned
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
 from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
@@ -44,6 +45,7 @@ class View:
     incoming: list[list[list[Neighbour]]]  # turn, phase -> whom it hears, in rising order
     outgoing: list[list[list[Neighbour]]]  # turn, phase -> who hears it
     nothing: Any
+    learned: Learned
     keyed: tuple[int, Any] = (-1, 0)  # this round's key, which is asked for several times
 
     @property
@@ -90,10 +92,10 @@ def by_number(other: Neighbour) -> int:
 def site_of(federation: Any, name: str, base: Path) -> Site:
     """Where a node's own data are: the folder that [deploy] names, or one of its name, or that of the description.
 
-    A server has no data; nor has a node, before it runs, whose samples come from outside.
+    A server ("" where only the roster is wanted) has no data, nor has a node whose samples come from outside.
     """
     data, stored = federation.deploy.data.replace(MARK, name), federation.problem.data
-    if data and not (base / data).is_dir():
+    if not name or comes_from_outside(data, base):
         return Site("", base)
     if data or is_of_file(stored):
         return Site(name, base / data)
@@ -101,12 +103,22 @@ def site_of(federation: Any, name: str, base: Path) -> Site:
     return Site(name, own if own.is_dir() else base)
 
 
+def comes_from_outside(data: str, base: Path) -> bool:
+    """Whether what [deploy] says of data is a source of samples, not a folder."""
+    return bool(data) and not (base / data).is_dir()
+
+
 def instance_at(federation: Any, name: str, base: Path) -> Any:
-    """What a node builds: from its own data only, where clients have data of their own; "" has none."""
+    """What a node builds: from its own data only, where clients have data of their own."""
     if not federation.named:
         return federation.instance()
-    site = site_of(federation, name, base) if name else Site("", base)
-    return federation.instance(setup=federation.setup(site=site))
+    return federation.instance(setup=federation.setup(site=site_of(federation, name, base)))
+
+
+def instance_of_all(federation: Any, base: Path) -> Any:
+    """What a simulation builds, to measure the rows of nodes by; without data, where those come from outside."""
+    outside = comes_from_outside(federation.deploy.data.replace(MARK, ""), base)
+    return instance_at(federation, "", base) if outside else federation.instance()
 
 
 def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(), piece: int = PIECE) -> View:
@@ -143,6 +155,7 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
         incoming,
         outgoing,
         instance.nothing,
+        Learned(federation, instance, member),
     )
 
 
