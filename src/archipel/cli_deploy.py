@@ -76,6 +76,14 @@ def node(
     state: Annotated[Path | None, typer.Option(help="Folder for what the node must remember.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
     data: Annotated[str, typer.Option(help="Folder of its own data, or what its samples come from.")] = "",
+    policy: Annotated[
+        Path | None, typer.Option(help="The site's rules; else policy.toml beside the description, if there is one.")
+    ] = None,
+    log: Annotated[str, typer.Option(help="How lines are written: text or json.")] = "text",
+    metrics: Annotated[
+        str, typer.Option(help="Serve /metrics (Prometheus) and /health here, such as 127.0.0.1:9464.")
+    ] = "",
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More lines.")] = 0,
 ) -> None:
     """Run one node of a federation, on a device.
 
@@ -87,7 +95,10 @@ def node(
     from archipel.deploy.run_node import live, resolved
 
     deploy = ({"keys": str(keys.resolve())} if keys else {}) | ({"data": resolved(data)} if data else {})
-    order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
+    if log not in ("text", "json"):
+        raise BadInput("--log", log, '"text" or "json"')
+    order: dict[str, Any] = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
+    order |= {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
     status = live(order | ({"folder": str(state)} if state else {}))
     if status:
         raise typer.Exit(status)

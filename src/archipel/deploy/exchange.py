@@ -35,6 +35,10 @@ class Neighbour:
     theirs: int = 0  # the neighbour's store; 0: not known yet
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
     heard: bool = False  # in this life
+    seen: float = 0.0  # when it was heard last, by the system's clock
+    round: int = 0  # the latest that it spoke of
+    came: int = 0  # bytes from it, in this life
+    said: bytes = b""  # what it last told of itself
     differs: bool = False  # it runs another description
     ahead: bool = False  # it has got more than this state has sent
     earlier: deque[int] = field(default_factory=lambda: deque(maxlen=8))  # stores that it had before

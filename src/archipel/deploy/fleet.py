@@ -77,6 +77,7 @@ class Fleet:
             "changes": changes,
             "linger": LONG,
             "orphans": "end",
+            "rules": False,  # nothing leaves this machine
             "nice": 0 if name in self.ports else NICE,
         }
 

@@ -190,6 +190,22 @@ class PostOffice:
         self.count_out(data)
         self.link.send(other.name, data)
 
+    def say_status(self, to: str, round: int, body: bytes) -> None:
+        """Tell a neighbour how it goes: once, and without an answer."""
+        other = self.neighbours[to]
+        if other.theirs and other.heard:
+            self.transmit(other, wire.pack(wire.STATUS, 0, False, other.tags[0], 0, other.safe_in, round, body))
+
+    def known(self) -> dict[str, dict[str, Any]]:
+        """What is known of each neighbour, for whoever looks on."""
+        found = dict[str, dict[str, Any]]()
+        for name, other in self.neighbours.items():
+            found[name] = {"heard": other.heard, "seen": other.seen, "round": other.round, "bytes": other.came}
+            if other.said:
+                paid, updates, skipped = wire.STATE.unpack(other.said)
+                found[name] |= {"paid": paid if paid == paid else None, "updates": updates, "skipped": skipped}
+        return found
+
     def count_out(self, data: bytes) -> None:
         self.traffic["frames out"] += 1
         self.traffic["bytes out"] += len(data)
@@ -257,6 +273,7 @@ class PostOffice:
         try:
             if other is None:
                 raise Refused("from a stranger")
+            other.came += len(data)
             frame = self.vocabulary.read(data)
             if frame.kind == wire.HELLO:
                 self.greeted(other, wire.greeting_of(frame))
@@ -282,7 +299,10 @@ class PostOffice:
             other.ahead = other.ahead or self.restored
             raise Refused("has got more answers than this state knows of")
         self.hear_from(other)
-        if frame.kind in (wire.ACK, wire.LOST):
+        other.round = max(other.round, frame.round)
+        if frame.kind == wire.STATUS:
+            other.said = frame.body
+        if frame.kind in (wire.ACK, wire.LOST, wire.STATUS):
             return
         if frame.kind == wire.GOT:
             pieces.hear_got(self, other, frame)
@@ -311,7 +331,7 @@ class PostOffice:
 
     def hear_from(self, other: Neighbour) -> None:
         self.owing = self.owing or not other.heard  # what waited for this goes out
-        other.heard = True
+        other.heard, other.seen = True, self.world.clock()
         if not other.twice:
             other.pause = exchange.HELLO_EVERY
         self.fresh.add(other.name)

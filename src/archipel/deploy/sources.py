@@ -16,7 +16,8 @@ SMALL = 1 << 16  # bytes of a client's row of the data; what is larger does not 
 class ProblemSource:
     """A client's own share of the description's problem, seen as in a simulation."""
 
-    over, skipped = False, 0
+    over = False
+    skipped = 0  # rows that could not be read
 
     def __init__(self, view: View):
         self.task, self.number = view.task, view.member.number

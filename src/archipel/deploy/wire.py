@@ -26,8 +26,9 @@ from archipel.errors import BadInput, Diverged
 from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
-HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, SOME, GOT = range(13)
-KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over", "lost", "some", "got")
+HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, SOME, GOT, STATUS = range(14)
+KINDS: tuple[str, ...] = ("hello", "ack", "word", "quiet", "ask", "told", "nothing")
+KINDS += ("here", "away", "over", "lost", "some", "got", "status")
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
 PIECE = 1 << 18  # bytes of a word that go at once
@@ -39,7 +40,8 @@ HEADER = struct.Struct("<BBHHHI")
 GREETING = struct.Struct("<QQI8s")  # my store, your store as I know it, what I expect next, what we run
 PIECED = struct.Struct("<II")  # the number of a piece, its checksum
 ARRIVED = struct.Struct("<IQ")  # the first piece that lacks, and which of the 64 after it do not
-SIZES = {HELLO: GREETING.size, GOT: ARRIVED.size}  # of bodies that are no words
+STATE = struct.Struct("<dII")  # of STATUS: what was paid (NaN: nothing is counted), updates, rows that were skipped
+SIZES = {HELLO: GREETING.size, GOT: ARRIVED.size, STATUS: STATE.size}  # of bodies that are no words
 
 
 class Refused(ValueError):
@@ -186,6 +188,10 @@ class Vocabulary:
         elif size != HEADER.size + SIZES.get(kind, 0):
             raise Refused("wrong size")
         return Frame(kind, turn, bool(second & ALSO_ASKS), tag, seq, ack, round, data[HEADER.size :])
+
+    def frame(self, turn: int) -> int:
+        """The bytes of the largest frame in which a turn's word, or a piece of it, goes."""
+        return HEADER.size + (PIECED.size + self.piece if self.pieces(turn) else self.words[turn].size)
 
     def pieces(self, turn: int) -> int:
         """In how many pieces a turn's word goes; 0: as a whole."""

@@ -61,6 +61,7 @@ class World(Protocol):
 
     link: Link
     disk: Disk | None  # without one it keeps nothing: for tests and benchmarks
+    site: Disk | None  # what all nodes of a site share: its ledger and its logs; none without a policy
 
     def now(self) -> float:
         """Seconds that nobody can set; those that the machine slept count too, where the system knows them."""
