@@ -16,7 +16,8 @@ import pytest
 from processes_here import Process, archipel
 
 from archipel import Federation
-from archipel.deploy.assemble import read_rows, read_status
+from archipel.bundle import load
+from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
 
 pytest.importorskip("zenoh")
@@ -58,7 +59,7 @@ def wait_for_round(folder, name, n):
         time.sleep(0.02)
 
 
-def test_two_terminals(tmp_path):
+def test_two_terminals(tmp_path, capfd):
     """Keys, a process for each node in any order, and one of them is killed with kill -9 on the way."""
     described(tmp_path, 200, deploy="durable = false")
     keys, *nodes = block("then start the nodes, in any order").splitlines()
@@ -73,6 +74,11 @@ def test_two_terminals(tmp_path):
         with started(nodes[1], tmp_path) as again:
             assert [node.end() for node in (server, again, second)] == [0, 0, 0], [server.words, again.words]
     assert all(read_status(tmp_path / "state" / name)["done"] for name in ("server", "client-0", "client-1"))
+    said = capfd.readouterr().out
+    rows = np.zeros((2, *load(tmp_path / "state" / "server" / "model.npz").frame.inputs))
+    for name in ("server", "client-0", "client-1"):
+        assert np.isfinite(load(tmp_path / "state" / name / "model.npz").predict(rows)).all()
+        assert re.search(f"{name}: all 200 rounds are over. Its model: .*{name}/model.npz", said), said
 
 
 def commands(title):
@@ -97,17 +103,22 @@ def test_three_people_three_folders(tmp_path):
     shutil.copy(tmp_path / "federation.toml", tmp_path / "whole")
     told = commands("Three people, three folders")
     assert len(told) <= 10
-    for line in [line for line in told if " node " not in line]:
+    (tmp_path / "new.csv").write_text("depth,temperature\n40,12\n60,18\n")
+    for line in [line for line in told if " node " not in line and " predict " not in line]:
         with started(line, tmp_path) as found:
             assert found.end() == 0, found.words
     nodes = [started(line, tmp_path) for line in told if " node " in line]
     with nodes[0], nodes[1], nodes[2], nodes[3]:
         assert [node.end() for node in nodes] == [0, 0, 0, 0], [node.words for node in nodes]
-    learned = read_rows(tmp_path / "state" / "server")[-1]["me.model"]
     federation = Federation.load(tmp_path / "whole" / "federation.toml", engine="plain")
     simulated = federation.run().models[0]["server"]
-    np.testing.assert_allclose(learned, simulated, rtol=0, atol=1e-6)
     np.testing.assert_allclose(simulated, [0.3 * 6 / 4, -0.05 * 20 / 4], atol=0.02)  # as the readings were made
+    np.testing.assert_allclose(load(tmp_path / "state" / "server" / "model.npz").model(), simulated, rtol=0, atol=1e-6)
+    (line,) = [line for line in told if " predict " in line]
+    found = archipel(*line.split()[1:], cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    answers = [float(row.split(",")[-1]) for row in (tmp_path / "predictions.csv").read_text().split()[1:]]
+    assert answers == pytest.approx([30.0, 30 + 0.3 * 6 - 0.05 * 20], abs=0.2)
 
 
 def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
@@ -122,7 +133,8 @@ def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
     assert archipel(*words, "--replay", cwd=tmp_path).returncode == 0
     assert archipel("run", path, "--rounds", 30, "--out", "run", cwd=tmp_path).returncode == 0
     up, run = tmp_path / "results" / "up", tmp_path / "run"
-    assert {p.name for p in run.iterdir()} - {"checkpoint.npz"} <= {p.name for p in up.iterdir()}  # nodes have their own
+    assert {p.name for p in run.iterdir()} - {"checkpoint.npz"} <= {p.name for p in up.iterdir()}
+    assert np.allclose(load(up / "model.npz").model(), load(run / "model.npz").model(), atol=1e-4)
     with np.load(up / "models.npz") as ours, np.load(run / "models.npz") as theirs:
         for name in theirs:
             np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-4)
