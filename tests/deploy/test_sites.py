@@ -1,11 +1,14 @@
 """What a site's owner does: approve, run, read the log; and what the server's owner sees."""
 
 import json
+import os
 import sys
 import time
 import tomllib
 import urllib.error
 import urllib.request
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +18,7 @@ from test_replay import TABLE
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.deploy import wire
+from archipel.deploy.assemble import read_status
 from archipel.deploy.metrics import Metrics, exposition
 from archipel.deploy.post import LATEST, LOG
 from archipel.deploy.proxy import free_port
@@ -192,6 +196,39 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
     )
     changed = archipel("node", "federation.toml", "--name", "client-1", "--policy", rules, cwd=folder)
     assert changed.returncode == 2 and "policy.approved" in changed.stderr
+
+
+def test_a_server_has_one_open_port_and_a_client_none(folder):
+    """While they talk, and wait for a third who does not come."""
+    path = folder / "federation.toml"
+    path.write_text(path.read_text().replace("[deploy]", '[deploy]\npace = "replay"\npatience = 600.0'))
+    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    command = [sys.executable, "-m", "archipel", "node", "federation.toml", "--name"]
+    with Process(*command, "server", cwd=folder) as server, Process(*command, "client-1", cwd=folder) as client:
+        wait_until(lambda: read_status(folder / "state" / "client-1").get("heard"))
+        address = tomllib.loads(path.read_text())["deploy"]["addresses"]["server"]
+        assert open_ports(server) == [int(address.rpartition(":")[2])] and open_ports(client) == []
+
+
+def open_ports(node):
+    """The ports at which a process can be reached, by TCP or UDP."""
+    folder, found = f"/proc/{node.process.pid}", []
+    mine = set()
+    for number in os.listdir(f"{folder}/fd"):
+        with suppress(OSError):
+            mine.add(os.readlink(f"{folder}/fd/{number}"))
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"{folder}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = words = line.split()
+            if f"socket:[{words[9]}]" in mine and (table.startswith("udp") or state == "0A"):
+                found.append(int(local.rpartition(":")[2], 16))
+    return found
+
+
+def wait_until(holds):
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
 
 
 def asked(port, what):
