@@ -1,11 +1,26 @@
 """Files that must survive, on the disk of this machine. `deploy.world` says what a node may ask of a disk."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from archipel.errors import BadInput
 
 force = getattr(os, "fdatasync", os.fsync)  # not on every system
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A whole file in the place of another: who reads it sees one or the other, whatever stops us."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("wb") as file:
+        yield file
+        file.flush()
+        force(file.fileno())
+    part.replace(path)
+    sync_folder(path.parent)
 
 
 class LockedFile:

@@ -185,6 +185,8 @@ class Federation(Checked):
         if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):
             right = f'"labels", of strength 1: of {kind_of(self.algorithm)} it is not known what liars would say'
             raise BadInput("environment.attack.kind", setup.attack.kind, right)
+        if setup.start is not None:
+            check_start(plan, setup.start, kind_of(self.algorithm))
         conditions = self.environment.conditions(setup.task.clients, setup.seed)
         if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
@@ -206,19 +208,36 @@ class Federation(Checked):
         return {} if checker is None or unseen else checker(setup)
 
     def run(
-        self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None, watch: Any = None
+        self,
+        seeds: int = 1,
+        progress: Any = None,
+        theory: dict[str, float] | None = None,
+        watch: Any = None,
+        keep: Any = None,
     ) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
 
-        `theory` is what an earlier check of the same problem said: figures run one problem a hundred times.
+        `theory` is what an earlier check of the same problem said: figures run one problem a hundred times. `keep`, a
+        `simulate.checkpoint.Keep`, says where states are kept and what to go on from.
         """
+        from archipel.simulate.checkpoint import NOWHERE
         from archipel.simulate.run import run
 
-        return run(self, seeds, progress, theory, watch)
+        return run(self, seeds, progress, theory, watch, keep or NOWHERE)
 
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""
         return replace(self, **changes)
+
+
+def check_start(plan: Any, start: dict[str, Any], kind: str) -> None:
+    """Refuse weights to start from that an algorithm did not take."""
+    for role, table in plan.tables.items():
+        if not np.array_equal(table.model, start["servers" if role == "server" else "clients"]):
+            right = (
+                f"the results of this very description, with checkpoint.npz: {kind} goes on from a complete state only"
+            )
+            raise BadInput("--from", "weights", right)
 
 
 def placed(base: Path, own: bool, given: str) -> str:

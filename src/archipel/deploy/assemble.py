@@ -27,9 +27,6 @@ class Counts:
     def __init__(self, turns: int):
         self.messages, self.updates = [0] * turns, 0
 
-    def advance(self, first: int, last: int) -> None:
-        raise NotImplementedError("a deployment plays itself")
-
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
     """What a node wrote down at the measured rounds."""

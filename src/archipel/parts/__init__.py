@@ -166,6 +166,13 @@ class Learn(Protocol):
         ...
 
 
+def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
+    """(rows, size): where everyone of "clients" or "servers" starts, in a copy: an earlier run's end, or zero."""
+    if setup.start is not None:
+        return setup.start[who].copy()
+    return np.repeat(learn.start(setup)[None], setup.task.clients if who == "clients" else setup.graph.servers, 0)
+
+
 class Protect(Protocol):
     """A way to protect."""
 
