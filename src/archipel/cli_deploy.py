@@ -212,7 +212,7 @@ def show(name: str, result: Any, out: Path) -> None:
     grid.add_row("bytes on the wire", f"{result.wire['bytes']:,}")
     grid.add_row("true saving", f"{100 * result.wire['saving']:.1f} %")
     screen.print(grid)
-    screen.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    screen.print(f"Model: {out / 'model.npz'}\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
     if result.interrupted:
         errors.print("Stopped. What was done so far is written; run it again to go on.")
         raise typer.Exit(130)

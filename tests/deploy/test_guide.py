@@ -16,6 +16,7 @@ import pytest
 from processes_here import Process, archipel
 
 from archipel import Federation
+from archipel.bundle import load
 from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
 
@@ -57,7 +58,7 @@ def wait_for_round(folder, name, n):
         time.sleep(0.02)
 
 
-def test_two_terminals(tmp_path):
+def test_two_terminals(tmp_path, capfd):
     """Keys, a process for each node in any order, and one of them is killed with kill -9 on the way."""
     described(tmp_path, 200, deploy="durable = false")
     keys, *nodes = block("then start the nodes, in any order").splitlines()
@@ -72,6 +73,11 @@ def test_two_terminals(tmp_path):
         with started(nodes[1], tmp_path) as again:
             assert [node.end() for node in (server, again, second)] == [0, 0, 0], [server.words, again.words]
     assert all(read_status(tmp_path / "state" / name)["done"] for name in ("server", "client-0", "client-1"))
+    said = capfd.readouterr().out
+    rows = np.zeros((2, *load(tmp_path / "state" / "server" / "model.npz").frame.inputs))
+    for name in ("server", "client-0", "client-1"):
+        assert np.isfinite(load(tmp_path / "state" / name / "model.npz").predict(rows)).all()
+        assert re.search(f"{name}: all 200 rounds are over. Its model: .*{name}/model.npz", said), said
 
 
 def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
@@ -86,7 +92,8 @@ def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
     assert archipel(*words, "--replay", cwd=tmp_path).returncode == 0
     assert archipel("run", path, "--rounds", 30, "--out", "run", cwd=tmp_path).returncode == 0
     up, run = tmp_path / "results" / "up", tmp_path / "run"
-    assert {p.name for p in run.iterdir()} <= {p.name for p in up.iterdir()}
+    assert {p.name for p in run.iterdir()} - {"checkpoint.npz"} <= {p.name for p in up.iterdir()}
+    assert np.allclose(load(up / "model.npz").model(), load(run / "model.npz").model(), atol=1e-4)
     with np.load(up / "models.npz") as ours, np.load(run / "models.npz") as theirs:
         for name in theirs:
             np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-4)
