@@ -233,11 +233,14 @@ def test_the_device_install_is_as_small_as_promised(tmp_path):
         subprocess.run([folder / "bin" / "python", "-m", "pip", *words, "-q"], check=True, timeout=900)
     described(tmp_path, 50)
     assert archipel("keys", "federation.toml", cwd=tmp_path).returncode == 0
+    assert archipel("approve", "federation.toml", "--yes", cwd=tmp_path).returncode == 0  # rules are kept there too
     own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [folder / "bin" / "archipel-node", "federation.toml", "--name"]
     nodes = [Process(*command, name, cwd=tmp_path, env=own) for name in ("server", "client-0", "client-1")]
     with nodes[0], nodes[1], nodes[2]:
         assert [node.end() for node in nodes] == [0, 0, 0], [node.words for node in nodes]
+    assert len(list((tmp_path / "site").glob("client-1-*.left"))) == 1
+    print(f"a device: {megabytes(folder):.0f} MB")
     assert megabytes(folder) < 150
     noise = next(line for line in GUIDE.splitlines() if re.match(r"    pip install .*opendp", line))
     subprocess.run([folder / "bin" / "python", "-m", "pip", *noise.partition("#")[0].split()[1:], "-q"], check=True)
