@@ -30,7 +30,7 @@ class Recorder:
     def __init__(self, federation: Any, seed: int, side_by_side: bool, strict: bool = True, keep: Keep = NOWHERE):
         self.setup: Any = None  # where it is made already
         self.keep = keep
-        self.sums: dict[str, int] = {}  # of what the stream remembers at first
+        self.sums: dict[str, int] = {}  # of the data, and of what the stream remembers at first
         self.federation, self.seed, self.side_by_side, self.strict = federation, seed, side_by_side, strict
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
@@ -57,7 +57,8 @@ class Recorder:
             warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
-        watch, kept, self.sums = Watch(self.keep.seconds), -1, sums_of(instance)
+        watch, kept = Watch(self.keep.seconds), -1
+        self.sums = sums_of(instance) if self.keep != NOWHERE else {}
         if saved is None:
             self.measure(instance, engine)
         elif not restore(saved, self, instance, engine.rounds) and self.is_mark():
