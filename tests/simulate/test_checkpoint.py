@@ -64,7 +64,7 @@ class Stopped(Exception):
     pass
 
 
-def broken(federation, folder, monkeypatch, after=1, theory=None):
+def broken(federation, folder, monkeypatch, after=1, theory=None, start=None):
     """Run until a checkpoint is written, and no further."""
     left, write = [after], run.save
 
@@ -78,7 +78,7 @@ def broken(federation, folder, monkeypatch, after=1, theory=None):
     with monkeypatch.context() as patched:
         patched.setattr(run, "save", once)
         with pytest.raises(Stopped):
-            federation.run(theory=theory, keep=Keep(folder, 0.0))
+            federation.run(theory=theory, keep=Keep(folder, 0.0, start=start))
     return folder
 
 
@@ -303,11 +303,13 @@ def test_weights_are_where_another_federation_starts(tmp_path):
     )
 
 
-def test_what_was_paid_for_weights_is_not_forgotten(tmp_path):
+def test_what_was_paid_for_weights_is_not_forgotten(tmp_path, monkeypatch):
     first = saved(FAMILIES["private star"], tmp_path / "first")
     other = FAMILIES["private star"].with_(algorithm=PaoFed(step=0.1, portion=3))
     ledger = other.run(keep=Keep(start=first / "model.npz")).ledger()["seeds"][0]
     assert ledger["before"]["worst"] == load(first / "model.npz").told["paid"]["worst"]
+    part = broken(other, tmp_path / "part", monkeypatch, 2, start=first / "model.npz")
+    assert other.run(keep=Keep(part, resume=True)).ledger()["seeds"][0] == ledger
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ def data_sum(instance: Instance) -> int:
     for name, part in named_leaves(instance.task.source):
         if name.rpartition(".")[2] in STORED:
             array = np.asarray(part)
-            some = array[:: 1 + array.nbytes // LARGE]
-            total = zlib.crc32(np.ascontiguousarray(some), zlib.crc32(repr(array.shape).encode(), total))
+            some: Any = np.ascontiguousarray(array[:: 1 + array.nbytes // LARGE])
+            total = zlib.crc32(some, zlib.crc32(repr(array.shape).encode(), total))
     return total
 
 
@@ -177,7 +177,7 @@ def save(path: Path, recorder: Any, instance: Instance, rounds: Any, measured: b
         "format": FORMAT, "digest": recorder.federation.digest(), "seed": recorder.seed, "round": recorder.done,
         "measured": measured, "data": recorder.sums["data"],
         "seconds": recorder.seconds, "metrics": metrics, "paid": [n for n, _ in recorder.paid],
-        "meter": plan.measure.state() if isinstance(plan.measure, Meter) else None,
+        "before": recorder.before, "meter": plan.measure.state() if isinstance(plan.measure, Meter) else None,
         "charges": plan.accountant.state() if isinstance(plan.accountant, PersonalLedgers) else None,
     }  # fmt: skip
     arrays[TEXT] = np.frombuffer(json.dumps(told).encode(), np.uint8)
@@ -226,7 +226,7 @@ def restore(saved: dict[str, Any], recorder: Any, instance: Instance, rounds: An
         rho, releases, epsilon, methods = (part[i] for part in history)
         recorder.paid.append((moment, Paid(rho, releases, epsilon, methods.astype(object))))
     recorder.done, recorder.done_rows, recorder.seconds = told["round"], len(recorder.rows), told["seconds"]
-    plan = instance.plan
+    plan, recorder.before = instance.plan, told["before"]
     if isinstance(plan.measure, Meter):
         plan.measure.restore(told["meter"])
     if isinstance(plan.accountant, PersonalLedgers):

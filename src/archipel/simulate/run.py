@@ -59,10 +59,10 @@ class Recorder:
         engine = federation.engine_of(instance, self.side_by_side)
         watch, kept = Watch(self.keep.seconds), -1
         self.sums = sums_of(instance) if self.keep != NOWHERE else {}
-        if saved is None:
-            self.measure(instance, engine)
-        elif not restore(saved, self, instance, engine.rounds) and self.is_mark():
-            note(self.done, "")
+        measured = saved is not None and restore(saved, self, instance, engine.rounds)
+        self.models = federation.algorithm.models(instance.plan.tables)
+        note(self.done, "")
+        if not measured and self.is_mark():
             self.measure(instance, engine)
         while self.done < federation.rounds and not stop.is_set():
             until = min(federation.rounds, self.done - self.done % federation.every + federation.every)
