@@ -136,6 +136,7 @@ class MixPiece(NamedTuple):
     more: float = 0  # parameters that are in a word, and in what is told, beside the share part's
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
     weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
+    adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
 
 
 class Place(NamedTuple):

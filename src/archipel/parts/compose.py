@@ -318,8 +318,9 @@ def is_mutual(graph: Any) -> bool:
 
 def nodes(pieces: Pieces, start: Any, rows: int, mix: Any, across: Any, keeps: bool) -> Node:
     """The table of those that have data."""
-    table = np.repeat(start[None], rows, 0)
-    before = table.copy() if keeps else np.zeros((rows, 0), table.dtype)
+    # zeros are memory only where they are written: clients that never learned cost none
+    table = np.repeat(start[None], rows, 0) if start.any() else np.zeros((rows, len(start)), start.dtype)
+    before = table.copy() if keeps and start.any() else np.zeros((rows, len(start) if keeps else 0), table.dtype)
     return Node(table, before, pieces.learn.state, pieces.protect.state, pieces.share.state, mix, across)
 
 
@@ -370,6 +371,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
             mix.inbox,
             forge,
             side_by_side(learn, *acts),
+            mix.adds,
         ),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}

@@ -64,7 +64,7 @@ class BySamples(Checked):
         finish = move if place.of_change else replace
         return MixPiece(
             hearing(share.fold), finish, sums(place, share.uniform), empty(place.receivers), NONE, self.limit,
-            write=counting(share.write), word=counted(share.word), needs=("samples",),
+            write=counting(share.write), word=counted(share.word), needs=("samples",), adds=True,
         )  # fmt: skip
 
     def one_way(self) -> PushSum:

@@ -124,7 +124,8 @@ class Mean(Checked):
         settings: Any = NONE
         if self.by_samples and not place.own:
             hear, settings = hearing_by_samples(share.fold), Counts(sizes_of(setup.task).astype(float))
-        return MixPiece(hear, finish, sums(place, share.uniform), empty(place.receivers), settings, self.limit)
+        state, inbox = empty(place.receivers), sums(place, share.uniform)
+        return MixPiece(hear, finish, inbox, state, settings, self.limit, adds=True)
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)
