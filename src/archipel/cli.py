@@ -18,6 +18,7 @@ from archipel.cli_deploy import register as register_deployment
 from archipel.cli_explain import register as register_explain
 from archipel.cli_model import register as register_model
 from archipel.cli_privacy import register
+from archipel.cli_sites import register as register_sites
 from archipel.cli_sweep import register as register_sweep
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 
@@ -63,13 +64,23 @@ def run(
     page: Annotated[
         int | None, typer.Option("--page", help="Serve the live page on this port of loopback; 0: any.")
     ] = None,
+    checkpoint: Annotated[
+        float | None, typer.Option(min=0, help="Keep the whole state in --out every so many seconds, at measurements.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the state in --out, where there is one: the same bits.")
+    ] = False,
+    start: Annotated[
+        Path | None, typer.Option("--from", help="Go on from this model.npz: with its state beside it, or its weights.")
+    ] = None,
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard:DIR, mlflow:URI, trackio:PROJECT, wandb:PROJECT.")
     ] = None,
 ) -> None:
     """Simulate a federation.
 
-    Writes metrics.csv, models.npz, ledger.json, federation.toml (with every default) and report.html.
+    Writes metrics.csv, model.npz (see archipel predict), models.npz, ledger.json, federation.toml (with every default),
+    report.html, and checkpoint.npz, from which more rounds go on: archipel run FILE --rounds MORE --from model.npz
 
     Example: archipel run examples/flagship/pao-fed-c2.toml --seeds 4 --out results
     """
@@ -85,7 +96,8 @@ def run(
             raise BadInput("--record", str(record), "a file, such as schedule.npz")
         ready(record.parent, "--record")
     ready(out)
-    result = played(described, seeds, federation.stem, page)
+    keep = kept(described, out, checkpoint, resume, start)
+    result = played(described, seeds, federation.stem, page, keep)
     result.name = federation.stem
     result.save(out)
     for where in log or ():
@@ -97,7 +109,11 @@ def run(
 
 
 @app.command()
-def check(federation: Description, rounds: Rounds = 0) -> None:
+def check(
+    federation: Description,
+    rounds: Rounds = 0,
+    name: Annotated[str, typer.Option("--name", help="Look at this client's own data only, on its own machine.")] = "",
+) -> None:
     """Look at a description and its data without running anything: everything that is wrong or odd, at once.
 
     Example: archipel check examples/flagship/pao-fed-c2.toml
@@ -107,8 +123,9 @@ def check(federation: Description, rounds: Rounds = 0) -> None:
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
     check_size(described)
-    theory = described.check()
-    task = described.setup().task
+    setup = described.setup(site=site_named(described, name, federation.parent) if name else None)
+    theory = described.check(setup)
+    task = setup.task
     if task.listed:
         grid = Table(*task.listed[0])
         for row in task.listed[:LISTED]:
@@ -123,6 +140,18 @@ def check(federation: Description, rounds: Rounds = 0) -> None:
     screen.print(f"{task.clients:,} clients, {task.size:,} parameters: nothing is in the way.", highlight=False)
     if bounds:
         screen.print(f"Theory: {bounds}.", highlight=False, soft_wrap=True)
+
+
+def site_named(described: Any, name: str, base: Path) -> Any:
+    """Where a client's own data are."""
+    from archipel.deploy.view import site_of
+
+    people = described.clients.people()
+    if people is None:
+        raise BadInput("--name", name, "a description with a table [clients], whose data are their own")
+    if name not in people.names:
+        raise BadInput("--name", name, did_you_mean(name, people.names))
+    return site_of(described, name, base)
 
 
 @app.command()
@@ -224,7 +253,28 @@ def names_of(paths: list[Path]) -> dict[str, Path]:
     return names
 
 
-def played(described: Any, seeds: int, name: str, port: int | None = None) -> Any:
+def kept(described: Any, out: Path, seconds: float | None, resume: bool, start: Path | None) -> Any:
+    """Where a run keeps its state, and what it goes on from, which is said."""
+    import math
+
+    from archipel.simulate.checkpoint import Keep
+
+    start = start / "model.npz" if start is not None and start.is_dir() else start
+    keep = Keep(out, math.inf if seconds is None else seconds, resume, start)
+    found = keep.found(described, described.seed)
+    if found is not None:
+        errors.print(f"Going on after {found['told']['round']:,} rounds.", highlight=False, soft_wrap=True)
+    elif start is not None:
+        told = keep.model(described, described.seed).told
+        errors.print(f"Starting from the weights of {start} ({told['what']}).", highlight=False, soft_wrap=True)
+        if told["paid"] is not None:
+            paid = told["paid"]["worst"]["epsilon"]
+            text = f"They have cost epsilon = {paid:.4g} already, of whom paid most: ledger.json has it as `before`."
+            errors.print(text, highlight=False, soft_wrap=True)
+    return keep
+
+
+def played(described: Any, seeds: int, name: str, port: int | None = None, keep: Any = None) -> Any:
     """Run a federation with a progress bar; what is to be known before is said before."""
     from archipel.registry import kind_of
     from archipel.size import announcement, check_size
@@ -238,14 +288,14 @@ def played(described: Any, seeds: int, name: str, port: int | None = None) -> An
     if port is None:
         with progress_bar(name) as update, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: errors.print(str(message))
-            return described.run(seeds, update)
+            return described.run(seeds, update, keep=keep)
     from archipel.live import Live
 
     live = Live(described, name, port)
     errors.print(f"Live: {live.address}", highlight=False, soft_wrap=True)
     try:
         with progress_bar(name) as update:
-            return described.run(seeds, update, watch=live.watch)
+            return described.run(seeds, update, watch=live.watch, keep=keep)
     finally:
         live.close()
 
@@ -297,6 +347,7 @@ def save_schedule(described: Any, path: Path) -> None:
 
 
 register_deployment(app)
+register_sites(app)
 register_model(app)
 register_sweep(app)
 register_explain(app)

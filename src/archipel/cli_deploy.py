@@ -6,6 +6,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from archipel.errors import BadInput
+
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
 LONGEST = 36_500  # days that a certificate may be good
@@ -72,6 +74,15 @@ def node(
     name: Annotated[str, typer.Option("--name", help="Which node to run, such as sensor-17.")],
     state: Annotated[Path | None, typer.Option(help="Folder for what the node must remember.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+    data: Annotated[str, typer.Option(help="Folder of its own data, or what its samples come from.")] = "",
+    policy: Annotated[
+        Path | None, typer.Option(help="The site's rules; else policy.toml beside the description, if there is one.")
+    ] = None,
+    log: Annotated[str, typer.Option(help="How lines are written: text or json.")] = "text",
+    metrics: Annotated[
+        str, typer.Option(help="Serve /metrics (Prometheus) and /health here, such as 127.0.0.1:9464.")
+    ] = "",
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More lines.")] = 0,
 ) -> None:
     """Run one node of a federation, on a device.
 
@@ -80,10 +91,13 @@ def node(
 
     Example: archipel node federation.toml --name sensor-17
     """
-    from archipel.deploy.run_node import live
+    from archipel.deploy.run_node import live, resolved
 
-    deploy = {"keys": str(keys.resolve())} if keys else {}
-    order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
+    deploy = ({"keys": str(keys.resolve())} if keys else {}) | ({"data": resolved(data)} if data else {})
+    if log not in ("text", "json"):
+        raise BadInput("--log", log, '"text" or "json"')
+    order: dict[str, Any] = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
+    order |= {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
     status = live(order | ({"folder": str(state)} if state else {}))
     if status:
         raise typer.Exit(status)
@@ -102,12 +116,13 @@ def make_keys(
     """
     from archipel.deploy import keys
     from archipel.deploy.roster import roster_of
+    from archipel.deploy.view import instance_at
     from archipel.federation import Federation
     from archipel.results import ready
 
     described = Federation.load(federation)
     folder = out or federation.parent / described.deploy.keys
-    roster = roster_of(described.instance())
+    roster = roster_of(instance_at(described, "", federation.parent))
     hosts = {
         member.name: [host_of(described.deploy.addresses[member.name])]
         if member.name in described.deploy.addresses

@@ -35,6 +35,7 @@ class Deployment(Checked):
     data: str = key(
         "", "what a device learns from: a CSV that grows, file.py:function, mqtt://host/topic; none: the problem"
     )
+    status: float = key(0.0, "how often a node tells its servers how it is doing; 0: never", at_least=0, unit="seconds")
     durable: bool = key(True, "whether a checkpoint waits until the disk has it")
 
     def __post_init__(self) -> None:

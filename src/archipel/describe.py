@@ -29,6 +29,7 @@ PATHS = (
     ("problem", "data"),
     ("problem", "test"),
     ("problem", "model"),
+    ("clients", "roster"),
     ("topology", "edges"),
     ("topology", "members"),
     ("topology", "groups"),

@@ -1,17 +1,32 @@
 """Files that must survive, on the disk of this machine. `deploy.world` says what a node may ask of a disk."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from archipel.errors import BadInput
 
 force = getattr(os, "fdatasync", os.fsync)  # not on every system
 
 
-class LockedFile:
-    """A file that one process at a time has open."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A whole file in the place of another: who reads it sees one or the other, whatever stops us."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("wb") as file:
+        yield file
+        file.flush()
+        force(file.fileno())
+    part.replace(path)
+    sync_folder(path.parent)
 
-    def __init__(self, path: str | os.PathLike[str], key: str, right: str):
+
+class LockedFile:
+    """A file that one process at a time has open; others are refused, or with `patient` wait until it is closed."""
+
+    def __init__(self, path: str | os.PathLike[str], key: str, right: str, patient: bool = False):
         self.path = Path(path)
         self.number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -19,7 +34,7 @@ class LockedFile:
         except ImportError:  # not on this system
             return
         try:
-            fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.number, fcntl.LOCK_EX | (0 if patient else fcntl.LOCK_NB))
         except OSError as taken:
             os.close(self.number)
             raise BadInput(key, str(self.path), right) from taken
@@ -28,7 +43,7 @@ class LockedFile:
         """All of it."""
         return os.pread(self.number, os.fstat(self.number).st_size, 0)
 
-    def write(self, data: bytes, at: int) -> None:
+    def write(self, data: bytes | memoryview, at: int) -> None:
         """Write at a place; what lies behind stays."""
         done = 0
         while done < len(data):
@@ -69,6 +84,20 @@ class Folder:
 
     def close(self) -> None:
         self.lock.close()
+
+
+class SharedFolder(Folder):
+    """A folder that several processes use: each file is one's own for as long as it is open."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def open(self, name: str) -> LockedFile:
+        return LockedFile(self.path / name, "policy", "a file that can be locked", patient=True)
+
+    def close(self) -> None:
+        pass
 
 
 def sync_folder(path: Path) -> None:

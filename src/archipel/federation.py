@@ -9,12 +9,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from archipel.clients import MARK, Clients, Site
 from archipel.deployment import Deployment
 from archipel.describe import (
     LARGEST,
@@ -34,6 +36,7 @@ from archipel.describe import (
 )  # fmt: skip
 from archipel.environment import LATEST, Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
+from archipel.loading import is_of_file
 from archipel.problems.poisoned import turned_around
 from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
@@ -42,7 +45,8 @@ from archipel.simulate.instance import Instance, all_edges
 from archipel.topology import TOPOLOGIES, Star
 from archipel.turns import Setup, Turn
 
-SECTIONS = ("problem", "topology", "environment", "algorithm", "privacy", "deploy")
+SECTIONS = ("problem", "clients", "topology", "environment", "algorithm", "privacy", "deploy")
+OWN = (("problem", "data"), ("problem", "test"))  # paths that each client has for itself
 PASSING = ("rounds", "every", "engine", "deploy")  # may change while a federation goes on
 MOST_ROUNDS = 10_000_000_000
 ENGINES = ("auto", "plain", "serial", "parallel")
@@ -64,6 +68,7 @@ class Federation(Checked):
     precision: str = key("", "the floating-point numbers; none: the algorithm's own", choices=("", *PRECISIONS))
     engine: str = key("auto", "which engine plays it; auto: the fastest that can", choices=ENGINES)
     deploy: Deployment = key(Deployment, "how it is deployed; a simulation does not look at it")
+    clients: Clients = key(Clients, "who has data of their own; none: the problem says who its clients are")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,6 +77,9 @@ class Federation(Checked):
                 raise BadInput(name, type(part).__name__, f"the {name}; it is Federation(problem, algorithm, ...)")
         if getattr(self.algorithm, "limit", 0) > LATEST:
             raise BadInput("algorithm.limit", self.algorithm.limit, f"a number of rounds from 0 to {LATEST}")
+        if self.named and not getattr(self.problem, "takes_clients", False):
+            right = f"none: {kind_of(self.problem)} makes its clients itself; files and deep take data of their own"
+            raise BadInput("clients", "(a table)", right)
         why_not = getattr(self.algorithm, "refuses", {}).get(kind_of(self.topology))
         if why_not:
             raise BadInput("topology.kind", kind_of(self.topology), f"another: {why_not}")
@@ -87,8 +95,10 @@ class Federation(Checked):
         A relative path in a description is meant from the folder of the description.
         """
         table = read_toml(path)
+        clients = table.get("clients")
+        named = isinstance(clients, dict) and bool(clients.get("names") or clients.get("roster"))
         for keys in PATHS:
-            rewrite(table, keys, lambda given: str(Path(path).parent / Path(given).expanduser()))
+            rewrite(table, keys, partial(placed, Path(path).parent, named and keys in OWN))
         return cls.from_table({**table, **changes})
 
     @classmethod
@@ -139,8 +149,13 @@ class Federation(Checked):
             rewrite(table, keys, lambda given: Path(given).name)
         return sha256(write_toml(table).encode()).hexdigest()
 
-    def setup(self, seed: int | None = None) -> Setup:
-        """The data and the graph of a seed."""
+    @property
+    def named(self) -> bool:
+        """Whether clients have names, and data that only they see."""
+        return bool(self.clients.names or self.clients.roster)
+
+    def setup(self, seed: int | None = None, site: Site | None = None) -> Setup:
+        """The data and the graph of a seed; at a site, where clients have names, its own data only."""
         seed = self.seed if seed is None else seed
         dtype = PRECISIONS[self.precision or self.algorithm.precision]
         data_kind = getattr(self.algorithm, "data_kind", "stream")
@@ -151,7 +166,8 @@ class Federation(Checked):
             graph = topology.build(self.problem.clients, seed)
             task = self.problem.task(seed, self.rounds, dtype, data_kind, graph)
         else:
-            task = self.problem.task(seed, self.rounds, dtype, data_kind)
+            people = [self.clients.people(site)] if self.named else []
+            task = self.problem.task(seed, self.rounds, dtype, data_kind, *people)
             graph = topology.build(task.clients, seed, task.names or None)
         attack = self.environment.attack
         if attack.share > 0 and attack.kind == "labels":
@@ -169,6 +185,8 @@ class Federation(Checked):
         if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):
             right = f'"labels", of strength 1: of {kind_of(self.algorithm)} it is not known what liars would say'
             raise BadInput("environment.attack.kind", setup.attack.kind, right)
+        if setup.start is not None:
+            check_start(plan, setup.start, kind_of(self.algorithm))
         conditions = self.environment.conditions(setup.task.clients, setup.seed)
         if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
@@ -184,24 +202,49 @@ class Federation(Checked):
         return engine_for(instance, self.engine, side_by_side)
 
     def check(self, setup: Setup | None = None) -> dict[str, float]:
-        """Refuse what would go wrong, before anything runs; what theory says of it, as numbers."""
-        checker = getattr(self.algorithm, "check", None)
-        return checker(self.setup() if setup is None else setup) if checker else {}
+        """Refuse what would go wrong, before anything runs; what theory says of it, as numbers, where data are seen."""
+        checker, setup = getattr(self.algorithm, "check", None), self.setup() if setup is None else setup
+        unseen = setup.task.apart and not setup.task.source.starts[-1]
+        return {} if checker is None or unseen else checker(setup)
 
     def run(
-        self, seeds: int = 1, progress: Any = None, theory: dict[str, float] | None = None, watch: Any = None
+        self,
+        seeds: int = 1,
+        progress: Any = None,
+        theory: dict[str, float] | None = None,
+        watch: Any = None,
+        keep: Any = None,
     ) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
 
-        `theory` is what an earlier check of the same problem said: figures run one problem a hundred times.
+        `theory` is what an earlier check of the same problem said: figures run one problem a hundred times. `keep`, a
+        `simulate.checkpoint.Keep`, says where states are kept and what to go on from.
         """
+        from archipel.simulate.checkpoint import NOWHERE
         from archipel.simulate.run import run
 
-        return run(self, seeds, progress, theory, watch)
+        return run(self, seeds, progress, theory, watch, keep or NOWHERE)
 
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""
         return replace(self, **changes)
+
+
+def check_start(plan: Any, start: dict[str, Any], kind: str) -> None:
+    """Refuse weights to start from that an algorithm did not take."""
+    for role, table in plan.tables.items():
+        if not np.array_equal(table.model, start["servers" if role == "server" else "clients"]):
+            right = (
+                f"the results of this very description, with checkpoint.npz: {kind} goes on from a complete state only"
+            )
+            raise BadInput("--from", "weights", right)
+
+
+def placed(base: Path, own: bool, given: str) -> str:
+    """A path from the folder of a description; one of a client's own data goes through a folder of its name."""
+    named = own and MARK not in given and not is_of_file(given) and not Path(given).is_absolute()
+    inner = f"{MARK}/{given}" if named else given
+    return str(base / Path(inner).expanduser())
 
 
 def read_privacy(table: Any) -> Any:
@@ -218,4 +261,5 @@ READERS: dict[str, Callable[[Any, str], Any]] = {  # of the sections that may be
     "environment": lambda table, _: fill(Environment, {} if table is None else table, "environment"),
     "privacy": lambda table, _: read_privacy(table),
     "deploy": lambda table, _: fill(Deployment, {} if table is None else table, "deploy"),
+    "clients": lambda table, _: fill(Clients, {} if table is None else table, "clients"),
 }

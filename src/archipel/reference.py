@@ -9,19 +9,22 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from archipel.clients import Clients
 from archipel.deployment import Deployment
 from archipel.describe import REQUIRED, Key, expected, keys_of, toml
 from archipel.environment import Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.parts.kind import Composition
+from archipel.policy import Policy
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, FAMILIES, PROBLEMS
 from archipel.topology import TOPOLOGIES
 
 KINDS: dict[str, Mapping[str, type]] = {"problem": PROBLEMS, "algorithm": ALGORITHMS, "topology": TOPOLOGIES}
-TABLES: dict[str, type] = {"environment": Environment, "privacy": Privacy, "deploy": Deployment}
+TABLES: dict[str, type] = {"clients": Clients, "environment": Environment, "privacy": Privacy, "deploy": Deployment}
 TOP = (*KINDS, *TABLES)  # the fields of a description that are sections
+TABLES["policy"] = Policy  # a file of its own, which lies with a site
 KINDS |= {f"algorithm.{family}": names for family, names in FAMILIES.items()}
 
 

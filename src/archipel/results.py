@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from archipel.describe import moved
+from archipel.disk import replacing
 from archipel.errors import BadInput, Missing, did_you_mean
 
 Row = tuple[int, int, str, float, str]  # seed, round, metric, value, node ("" where it is of no node)
@@ -120,7 +120,8 @@ class Result:
         np.savez(folder / "models.npz", **arrays)
         for i, (told, frame) in enumerate(self.about):
             name = f"model-{told['seed']}.npz" if i else "model.npz"
-            replaced(folder / name, packed(told, self.models[i], frame))
+            with replacing(folder / name) as file:
+                file.write(packed(told, self.models[i], frame))
         (folder / "ledger.json").write_text(json.dumps(self.ledger(), indent=1) + "\n", encoding="utf-8")
         here = replace(self, description=moved(self.description, folder))
         (folder / "federation.toml").write_text(here.description, encoding="utf-8")
@@ -146,16 +147,6 @@ class Result:
         if not paid:
             return {"private": False, "note": "No [privacy] table: nothing is protected, nothing is counted."}
         return {"private": True, "seeds": paid}
-
-
-def replaced(path: Path, data: bytes) -> None:
-    """Put a whole file in the place of another: who reads it sees one or the other, whatever stops us."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def ready(folder: Path, key: str = "--out") -> None:

@@ -67,6 +67,7 @@ class Setup(NamedTuple):
     seed: int
     privacy: Any = None
     attack: Any = None  # environment.Attack, where some clients lie
+    start: Any = None  # {"clients", "servers"}: (rows, size) of weights to start from; none: the algorithm's own
 
 
 class Plan(NamedTuple):

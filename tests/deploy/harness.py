@@ -37,12 +37,13 @@ class Each(Watcher):
 class Village:
     """A deployed federation in the simulated world."""
 
-    def __init__(self, federation: Federation, seed: int = 0, **deploy: Any):
+    def __init__(self, federation: Federation, seed: int = 0, view: Any = None, **deploy: Any):
         deploy = {"pace": "replay"} | deploy
         self.federation = federation.with_(deploy=Deployment(**deploy))
         self.seen = Each()
         self.world = Simulation(self.federation, seed, self.seen)
         self.world.restarts = False
+        self.world.view = view or self.world.view
         self.roster, self.hosts = self.world.roster, self.world.hosts
         for member in self.roster.members:
             self.start(member.name)

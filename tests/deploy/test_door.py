@@ -8,7 +8,7 @@ import pytest
 import archipel.deploy
 
 FOLDER = Path(archipel.deploy.__file__).parent
-REAL = {"real.py", "zenoh_link.py", "outside.py"}  # the real world
+REAL = {"real.py", "zenoh_link.py", "outside.py", "metrics.py"}  # the real world
 PROCESSES = {"fleet.py", "processes.py", "run_node.py", "chaos.py", "proxy.py", "watch.py", "assemble.py", "keys.py"}
 PROCESSES |= {"many.py"}  # many seeds on all processors
 BANNED = {"time", "datetime", "os", "io", "threading", "queue", "socket", "select", "selectors", "signal", "subprocess"}

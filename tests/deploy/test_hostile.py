@@ -45,7 +45,7 @@ def hostile(draw, node, overheard, vocabulary):
         acked = other.next_in
         seq, ack = (other.next_out + 5000, acked) if draw.random() < 0.5 else (0, acked + 20_000)
         return to, wire.pack(wire.QUIET, turn, False, mark, seq, ack, 3)
-    return to, wire.pack(len(wire.KINDS) + draw.randrange(5), 1, False, mark, other.next_out, 0, 3)  # no such kind
+    return to, wire.pack(draw.randrange(len(wire.KINDS), 16), 1, False, mark, other.next_out, 0, 3)  # no such kind
 
 
 @pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl"])

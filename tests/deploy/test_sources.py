@@ -9,12 +9,15 @@ from harness import Village
 
 from archipel import Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.clients import Clients, People
 from archipel.deploy.outside import GeneratorSource, SampleSource
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import Halted
 from archipel.deploy.view import view_of
+from archipel.deployment import Deployment
 from archipel.errors import BadInput, Missing
 from archipel.problems.networked import Regression
+from archipel.problems.own import Files
 from archipel.topology import Peers
 
 
@@ -58,15 +61,17 @@ def test_a_csv_file_whose_header_comes_later_and_whose_target_is_last(tmp_path):
     assert fresh and data.features.tolist() == [1, 2] and data.target[0] == 3
 
 
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [("1,x,2\n", "row of numbers"), ("1,2\n", "3 numbers"), ("1,nan,2\n", "finite"), ("\xff,1,2\n", "UTF-8")],
-)
-def test_rows_that_are_not_samples_are_said(rows, said, tmp_path):
+def test_rows_that_are_not_samples_are_skipped_and_counted(tmp_path, caplog):
     path = tmp_path / "sensor.csv"
-    path.write_bytes(f"a,target,b\n{rows}".encode("latin-1"))
-    with pytest.raises(BadInput, match=said):
-        source_of(line_view(), "sensor.csv", tmp_path).look(None)
+    path.write_bytes("a,target,b\n1,x,2\n1,2\n1,nan,2\n\xff,1,2\n7,8,9\n1,,2\n".encode("latin-1"))
+    source = source_of(line_view(), "sensor.csv", tmp_path)
+    fresh, data = source.look(None)
+    assert fresh and data.features.tolist() == [7, 9] and data.target[0] == 8
+    assert source.skipped == 4 and caplog.text.count("not a sample") == 1
+    assert not source.ready() and source.skipped == 5
+    again = source_of(line_view(), "sensor.csv", tmp_path)
+    again.restore(source.state())
+    assert not again.ready() and again.skipped == 5, "what was counted is not counted again"
 
 
 def test_files_that_are_not_there_or_shrink_are_said(tmp_path):
@@ -114,18 +119,21 @@ def test_a_generator_that_waits_for_its_sensor_does_not_hold_the_node_up():
     assert not source.ready() and time.monotonic() < begun + 60
 
 
-def test_generators_that_fail_or_yield_something_else_are_said():
+def test_generators_that_fail_are_said_and_what_is_no_sample_is_skipped():
     def failing(name):
         raise OSError("no such sensor")
         yield
 
     def strange(name):
-        yield 3
+        yield from (3, ([1, 2, 3], 4), ([1, "x"], 4), ([5, 6], 7), ([8, 9], 10))
 
     with pytest.raises(Halted, match="failing failed with OSError: no such sensor"):
         wait_for(GeneratorSource(line_view(), failing))
-    with pytest.raises(BadInput, match=r"yields \(inputs, target\)"):
-        wait_for(GeneratorSource(line_view(), strange))
+    source = GeneratorSource(line_view(), strange)
+    assert wait_for(source)[1].features.tolist() == [5, 6] and source.skipped == 3
+    again = GeneratorSource(line_view(), strange)
+    again.restore(source.state())
+    assert wait_for(again)[1].features.tolist() == [8, 9]
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["all data is used", "the server is done"])
@@ -170,7 +178,7 @@ def test_an_mqtt_topic(tmp_path, caplog):
                 broker.publish("room/client-0", message)
             seen = [wait_for(source)[1] for _ in range(2)]
             assert [(*data.features.tolist(), data.target[0]) for data in seen] == [(1, 2, 3), (4, 5, 6)]
-            assert source.strange == 4 and caplog.text.count("not a sample") == 1
+            assert source.skipped == 4 and caplog.text.count("not a sample") == 1
         finally:
             source.client.loop_stop()
 
@@ -185,3 +193,70 @@ def test_mqtt_addresses_and_its_package(tmp_path):
     for wrong in ("mqtt://", "mqtt://broker", "mqtt://broker:x/topic"):
         with pytest.raises(BadInput, match="an address and a topic"):
             source_of(line_view(), wrong, tmp_path)
+
+
+# --- raw units ------------------------------------------------------------------------------------------------------
+
+
+def raw_view(tmp_path, features=0, **problem):
+    """A buoy of a federation whose columns and units are declared; its samples come from outside."""
+    keys = {
+        "target": "salinity", "columns": ("temperature", "place"), "categories": {"place": ["sea", "bay"]},
+        "scale": {"temperature": {"center": 12, "spread": 6}, "salinity": {"center": 30, "spread": 2}},
+    }  # fmt: skip
+    files = Files(data=str(tmp_path / "{name}.csv"), features=features, **keys | problem)
+    clients = Clients(("buoy-1", "buoy-2"))
+    federation = Federation(files, OnlineFed(step=0.1), rounds=9, clients=clients, precision="float64")
+    return view_of(federation.with_(deploy=Deployment(data="live.csv")), "buoy-2", base=tmp_path)
+
+
+def test_a_growing_file_in_raw_units_is_scaled_as_declared(tmp_path):
+    """Columns in any order and more of them, words, another separator: (x - center) / spread, by hand."""
+    path = tmp_path / "live.csv"
+    path.write_text("salinity;note;place;temperature\n31,5;x;bay;18\n29;y;pond;3\n30;z;sea;9\n")
+    view = raw_view(tmp_path)
+    source = source_of(view, "live.csv", tmp_path)
+    seen = [source.look(None)[1] for _ in range(2)]
+    assert [(*data.features.tolist(), data.target[0]) for data in seen] == [(1.0, 0, 1, 0.75), (-0.5, 1, 0, 0.0)]
+    assert source.skipped == 1, "nobody said that there are ponds"
+    path.write_text("salinity,place,depth\n")
+    with pytest.raises(BadInput, match="a header with a column temperature"):
+        source_of(view, "live.csv", tmp_path).look(None)
+
+
+def test_raw_rows_pass_through_the_features_of_the_problem(tmp_path):
+    """As the samples of the same files do in a simulation."""
+    path = tmp_path / "live.csv"
+    path.write_text("temperature,place,salinity\n18,sea,31\n7.5,bay,33\n")
+    ours = source_of(raw_view(tmp_path, features=7), "live.csv", tmp_path)
+    for name in ("buoy-1", "buoy-2"):
+        (tmp_path / f"{name}.csv").write_text(path.read_text() + "1,sea,2\n" * 3)
+    files = Files(
+        data=str(tmp_path / "{name}.csv"), features=7, target="salinity", columns=("temperature", "place"),
+        categories={"place": ["sea", "bay"]}, test=0.2, hold="last",
+        scale={"temperature": {"center": 12, "spread": 6}, "salinity": {"center": 30, "spread": 2}},
+    )  # fmt: skip
+    task = files.task(1, 9, np.float64, "stored", People(("buoy-1", "buoy-2")))
+    for row in range(2):
+        data = ours.look(None)[1]
+        np.testing.assert_allclose(data.features, task.source.x[row], rtol=0, atol=1e-12)
+        assert data.target[0] == task.source.y[row]
+
+
+def test_generators_and_labels_by_the_names_of_columns(tmp_path):
+    view = raw_view(
+        tmp_path, target="ill", columns=("temperature",), loss="logistic", positive="yes",
+        scale={"temperature": {"center": 12, "spread": 6}}, categories={},
+    )  # fmt: skip
+
+    def samples(name):
+        yield {"temperature": 18, "other": 1}, "yes"
+        yield [6], "no"
+        yield {"depth": 3}, "no"
+        yield [0], ""
+        yield ["24"], " yes "
+
+    source = GeneratorSource(view, samples)
+    seen = [wait_for(source)[1] for _ in range(3)]
+    assert [(*data.features.tolist(), data.target[0]) for data in seen] == [(1, 1, 1), (-1, 1, -1), (2, 1, 1)]
+    assert source.skipped == 2

@@ -124,3 +124,35 @@ def test_one_folder_serves_one_node(tmp_path):
         Store(Folder(tmp_path))
     closed(disk)
     closed(Store(Folder(tmp_path)))
+
+
+def test_what_is_large_is_written_once_and_its_files_are_used_again(tmp_path):
+    """A model and letters beside the checkpoint: only what is new is written, and no more files than are needed."""
+    folder = Folder(tmp_path)
+    store, written = Store(folder, True, 1000), []
+    write = store.write_beside
+    store.write_beside = lambda file, data: (written.append(len(data)), write(file, data))
+    model, letter = np.arange(500.0), bytes(range(256)) * 10
+    for n in range(12):
+        if n % 4 == 0:
+            model += 1.0
+        letters = [letter] * (n % 3) + [b"small"]
+        store.save({"round": n, "me.model": model, "post.bodies": letters})
+    assert written.count(model.nbytes) == 3 and written.count(len(letter)) == 4, "equal letters are kept once"
+    assert len(list(tmp_path.glob("kept.*"))) <= 4
+    store.close()
+    record = Store(folder, True, 1000).load()
+    assert record["round"] == 11 and record["post.bodies"] == letters
+    np.testing.assert_array_equal(record["me.model"], model)
+
+
+def test_a_damaged_file_beside_the_checkpoint_is_said(tmp_path):
+    folder = Folder(tmp_path)
+    store = Store(folder, True, 100)
+    for _ in range(2):
+        store.save({"model": np.ones(50)})
+    store.close()
+    path = next(tmp_path.glob("kept.*"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(Torn, match="both checkpoints are damaged"):
+        Store(folder, True, 100).load()

@@ -33,7 +33,8 @@ def described(tmp_path):
 
 def assert_one_sentence(node, status, said):
     assert node.end() == status, node.words
-    assert len(node.words) == 1 and said in node.words[0], node.words
+    sentences = [line for line in node.words if not line.startswith("20")]  # what happens has a date before it
+    assert len(sentences) == 1 and said in node.words[-1], node.words
 
 
 def test_nobody_answers(described):

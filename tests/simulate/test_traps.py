@@ -46,8 +46,9 @@ def test_1_kernels_hit_the_cache_in_a_new_process_however_many_threads_it_has(tm
     assert hits_and_misses(tmp_path, "parallel") == (1, 0)
 
 
-def test_3_functions_that_are_only_inlined_are_not_made_machine_code_of(monkeypatch):
+def test_3_functions_that_are_only_inlined_are_not_made_machine_code_of(monkeypatch, tmp_path):
     finished = []
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))  # else a second run would find it compiled
     whole = compiling.JITCodeLibrary.finalize
     monkeypatch.setattr(compiling.JITCodeLibrary, "finalize", lambda self: (finished.append(self.name), whole(self)))
     compiling.build.__wrapped__(_calls_dot)(np.ones(3), np.ones(3))

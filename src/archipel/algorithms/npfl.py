@@ -217,8 +217,9 @@ class NpflRl(Npfl):
             raise BadInput("privacy.bounds", "(missing)", right)
         _, cut, _ = held_back(setup, self.validation)
         sizes = np.stack([part.sizes for part in segments(setup.task)[0]], 1)
-        if np.any(cut >= sizes):
-            who = int(np.argmax(np.any(cut >= sizes, 1)))
+        short = (cut >= sizes) & ((sizes > 0) | (not setup.task.apart))  # of others a node knows nothing
+        if np.any(short):
+            who = int(np.argmax(np.any(short, 1)))
             right = f"a share that leaves every peer validation data (peer {who} has {sizes[who].min()} samples)"
             raise BadInput("algorithm.validation", self.validation, right)
 

@@ -24,6 +24,7 @@ from archipel.parts.mix.groups import check_look, curvature_of, diameter
 from archipel.parts.protect.told import pay_for, priced, tell, tell_openly
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
+from archipel.problems.models.learners import sizes_of
 from archipel.turns import Plan, Setup, Tell, Turn
 
 DEFAULT_RIDGE = 0.01  # lambda, which the article does not give
@@ -84,13 +85,15 @@ class Pgfl(Admm):
         if policy is not None and len(segments(task)[0]) > 1:
             raise BadInput("problem.change", segments(task)[1], "0: changing data is not counted in privacy")
         data, change = factors(task, guard.features, guard.target)
-        made = priced(policy, setup, np.full((1, 1), 1 / self.penalty), np.diff(task.source.starts)[: task.clients])
+        made = priced(policy, setup, np.full((1, 1), 1 / self.penalty), sizes_of(task))
         some, discovers = self.some if self.some < view.members else 0, self.discovers(setup)
         edge = self.edge_penalty or self.penalty * stiffness(view)
         mixed = servers.Clusters(self.penalty, edge, taus_of(self.tau, self.decay, setup.rounds), some, view.place)
         learned = clients.Primal(self.penalty, change, guard.radius)
         client = self.clients(view, solving_state(data, 2 * self.weights(setup, view)), made.state)
         server = self.servers(setup, view)
+        if self.start == "optimum" and task.apart:
+            raise BadInput("algorithm.start", self.start, '"zero": nobody sees everyone\'s data')
         if self.start == "optimum":
             self.start_at(setup, view, client, server)
         for s in range(view.servers if some else 0):

@@ -31,6 +31,7 @@ from archipel.parts.mix.dual import adjacency, degrees_of, mix_only
 from archipel.parts.protect.told import Priced, priced, tell, tell_openly, teller
 from archipel.privacy.policy import Guard, Privacy
 from archipel.problems.losses.supervised import SQUARED
+from archipel.problems.models.learners import sizes_of
 from archipel.theory import zcdp_nfl as theory
 from archipel.topology.connectivity import DENSE
 from archipel.turns import Plan, Setup
@@ -41,7 +42,7 @@ class ZcdpNfl(Admm):
     """Networked ADMM with first-order steps and Gaussian noise: nonsmooth losses and regularisers.
 
     `step` / n^`decay` is eta(n), `penalty` is rho. Where they are not given they fit loss, data and graph (a run
-    prints them); with noise they fit what is public: loss, graph and rounds.
+    prints them); with noise, or where nobody sees everyone's data, they fit what is public: loss, graph and rounds.
     """
 
     rate: ClassVar = theory.RATE
@@ -70,15 +71,14 @@ class ZcdpNfl(Admm):
 
     def priced(self, setup: Setup, fit: Fit) -> Priced:
         """Noise and accounts."""
-        sizes = np.diff(setup.task.source.starts)
-        return priced(self.policy(setup), setup, 1.0 / self.weights(setup, fit), sizes)
+        return priced(self.policy(setup), setup, 1.0 / self.weights(setup, fit), sizes_of(setup.task))
 
     def fit(self, setup: Setup) -> Fit:
         """rho and eta(n)."""
         given = {name: getattr(self, name) for name in Fit._fields if getattr(self, name) is not None}
         if len(given) < len(Fit._fields):
             policy = self.policy(setup)
-            hidden = policy is not None and policy.protects
+            hidden = setup.task.apart or (policy is not None and policy.protects)
             given = (self.fitting_blindly if hidden else self.fitting)(setup)._asdict() | given
         return Fit(**{name: float(value) for name, value in given.items()})
 
@@ -200,6 +200,7 @@ def step_bound(setup: Setup, penalty: float) -> float:
     if setup.task.clients <= DENSE and not setup.graph.servers:
         matrix = adjacency(setup.graph)
         least = float(np.linalg.eigvalsh(np.diag(matrix.sum(1)) + matrix)[0])
-    curvature = max(2 * float(np.linalg.norm(x, 2)) ** 2 / len(x) for x in setup.task.inputs(10**9) if len(x))
+    seen = (x for x in setup.task.inputs(10**9) if len(x))
+    curvature = max((2 * float(np.linalg.norm(x, 2)) ** 2 / len(x) for x in seen), default=0.0)
     needed = curvature / 2 + setup.task.regulariser[1] / setup.task.clients - penalty * max(least, 0.0)
     return 1 / needed if needed > 0 else math.inf

@@ -5,16 +5,18 @@ the checkpoint with the words it paid for: these never left, so when the node, b
 same release again, the charge that is already in the file counts for it.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from archipel.deploy.world import Disk
 from archipel.privacy.accountant import account_of as spending
-from archipel.privacy.journal import Damaged, FileJournal, open_ledger
-from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Terms
+from archipel.privacy.journal import Damaged, open_ledger
+from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Overspent, Terms
 from archipel.privacy.personal import PersonalLedgers
 
 JOURNAL = "ledger.journal"
+Join = Callable[[Ledger], None]
 SECRET = "noise and batches are drawn in secret, not from the description's seed"
 
 
@@ -28,6 +30,7 @@ class Account:
     """The account of a node whose algorithm is not private: nothing is counted."""
 
     private = False
+    limited = False  # by a site's budget, which covers no release without noise
 
     def paid(self, n: int, me: Any) -> None:
         """Called after a node acted, before anything that it said leaves."""
@@ -52,8 +55,8 @@ class SpendingAccount(Account):
 
     private = True
 
-    def __init__(self, disk: Disk, name: str, accountant: Any, number: int, secret: bool, me: Any):
-        self.path, self.ledger = kept_in(disk), opened(disk, name, stated(accountant.terms, secret))
+    def __init__(self, disk: Disk, name: str, accountant: Any, number: int, secret: bool, me: Any, join: Join):
+        self.path, self.ledger = kept_in(disk), opened(disk, name, stated(accountant.terms, secret), join)
         self.accountant, self.number = accountant, number
         self.before: list[Charge] = []  # charged before the crash, for words that never left
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
@@ -64,11 +67,13 @@ class SpendingAccount(Account):
     def paid(self, n: int, me: Any) -> None:
         cost, count = float(spending(me).spent[0]) - self.spent, float(spending(me).releases[0]) - self.releases
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
+        if count > 0 and self.limited and not cost < float("inf"):
+            raise Overspent(f"{self.ledger.node}: round {n} would leave without noise, which no budget covers.")
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
         charge = Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1)
-        if self.before and self.before[0] == charge:
-            self.before.pop(0)
+        if charge in self.before:  # what lies before it was for a round that is not played again, and stays charged
+            del self.before[: self.before.index(charge) + 1]
             return
         self.before = []  # another release than before the crash: what was charged stays charged
         self.ledger.charge(*charge)
@@ -94,13 +99,13 @@ class Resumed(Ledger):
     before: list[Charge]
 
     def charge(self, moment: int, release: Any, times: int = 1) -> None:
-        if self.before and self.before[0] == Charge(int(moment), release, int(times)):
-            with self._lock:
-                self._enter(self.before.pop(0))
-            return
+        again = Charge(int(moment), release, int(times))
         while self.before:  # another release than before the crash: what was charged stays charged
+            charged = self.before.pop(0)
             with self._lock:
-                self._enter(self.before.pop(0))
+                self._enter(charged)
+            if charged == again:
+                return
         super().charge(moment, release, times)
 
 
@@ -109,9 +114,9 @@ class LedgerAccount(Account):
 
     private = True
 
-    def __init__(self, disk: Disk, name: str, ledgers: list[Ledger], number: int, secret: bool):
+    def __init__(self, disk: Disk, name: str, ledgers: list[Ledger], number: int, secret: bool, join: Join):
         self.path, self.name, self.ledgers, self.number = kept_in(disk), name, ledgers, number
-        self.own = opened(disk, name, stated(ledgers[number].terms, secret), ledgers[number].budget)
+        self.own = opened(disk, name, stated(ledgers[number].terms, secret), join, ledgers[number].budget)
         ledgers[number] = self.own
 
     def count(self) -> int:
@@ -139,7 +144,7 @@ def check_whole(path: Path, found: int, count: int) -> None:
 
 
 def close(ledger: Ledger) -> None:
-    if isinstance(ledger.journal, FileJournal):
+    if ledger.journal is not None:
         ledger.journal.close()
 
 
@@ -148,18 +153,27 @@ def kept_in(disk: Disk) -> Path:
     return Path(disk.path) / JOURNAL
 
 
-def opened(disk: Disk, name: str, terms: Terms, budget: Any = None) -> Ledger:
+def opened(disk: Disk, name: str, terms: Terms, join: Join, budget: Any = None) -> Ledger:
     """The ledger on a node's disk. Its name is there for good before anything is charged to it."""
     file = disk.open(JOURNAL)
     disk.sync()
-    return open_ledger(kept_in(disk), name, terms, budget, file)
+    ledger = open_ledger(kept_in(disk), name, terms, budget, file)
+    try:
+        join(ledger)
+    except BaseException:
+        close(ledger)
+        raise
+    return ledger
 
 
-def account_of(view: Any, disk: Disk | None, secret: bool) -> Account:
-    """The account of a node: kept on its disk, or of this process only where there is none."""
+def account_of(view: Any, disk: Disk | None, secret: bool, join: Join = lambda ledger: None) -> Account:
+    """The account of a node: kept on its disk, or of this process only where there is none.
+
+    `join` puts a ledger behind that of the site (`site.joined`).
+    """
     accountant, member = view.plan.accountant, view.member
     if disk is None or accountant is None or member.role != accountant.role:
         return Account()
     if isinstance(accountant, PersonalLedgers):
-        return LedgerAccount(disk, member.name, accountant.ledgers, member.number, secret)
-    return SpendingAccount(disk, member.name, accountant, member.number, secret, view.me)
+        return LedgerAccount(disk, member.name, accountant.ledgers, member.number, secret, join)
+    return SpendingAccount(disk, member.name, accountant, member.number, secret, view.me, join)

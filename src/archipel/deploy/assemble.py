@@ -27,9 +27,6 @@ class Counts:
     def __init__(self, turns: int):
         self.messages, self.updates = [0] * turns, 0
 
-    def advance(self, first: int, last: int) -> None:
-        raise NotImplementedError("a deployment plays itself")
-
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
     """What a node wrote down at the measured rounds."""
@@ -64,7 +61,8 @@ def fill(instance: Any, roster: Roster, rows: dict[str, dict[str, Any]]) -> Coun
             continue
         table = instance.plan.tables[member.role]
         for name, array in named_leaves(table):
-            array[member.number] = entry[f"me.{name}"]
+            row = entry[f"me.{name}"]  # a node's own scratch is as long as its own data need
+            array[member.number][tuple(map(slice, row.shape))] = row
         counts.messages = [a + b for a, b in zip(counts.messages, entry["messages"])]
         counts.updates += entry["updates"]
     return counts

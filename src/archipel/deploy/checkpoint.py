@@ -14,7 +14,8 @@ def state_of(player: Player) -> dict[str, Any]:
     record |= {
         "fresh": player.data is not None,
         "offered": list(player.offered),
-        "delayed": [[d.due, d.turn, d.said, d.body.hex(), d.to] for d in player.delayed],
+        "delayed": [[d.due, d.turn, d.said, d.to] for d in player.delayed],
+        "delayed words": [d.body for d in player.delayed],
         "charges": player.account.count(),
         "pace": player.pace.state(),
     }
@@ -45,7 +46,8 @@ def restore(player: Player, record: dict[str, Any]) -> None:
     for name in PLAIN:
         setattr(player, name, record[name])
     player.offered = tuple(record["offered"])
-    player.delayed = [Delayed(due, i, said, bytes.fromhex(body), to) for due, i, said, body, to in record["delayed"]]
+    delayed = zip(record["delayed"], record["delayed words"])
+    player.delayed = [Delayed(due, i, said, body, to) for (due, i, said, to), body in delayed]
     player.account.resume(record["charges"], player.me)
     if player.source is not None:
         player.source.restore(parts["source"])

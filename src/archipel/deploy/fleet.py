@@ -19,6 +19,7 @@ from archipel.deploy.assemble import assemble, read_status
 from archipel.deploy.proxy import Proxy, free_port
 from archipel.deploy.roster import Roster, refuse_attack, roster_of
 from archipel.deploy.store import Halted
+from archipel.deploy.view import instance_of_all
 from archipel.results import Result
 
 LONG = 1e9  # seconds that a node stays after its last round: until it is told to go
@@ -35,7 +36,7 @@ class Fleet:
     def __init__(self, description: Path, federation: Any, folder: Path, proxied: bool = False, **deploy: Any):
         self.description, self.federation, self.folder = description.resolve(), federation, folder.resolve()
         refuse_attack(federation)
-        self.instance = federation.instance()
+        self.instance = instance_of_all(federation, self.description.parent)
         self.roster: Roster = roster_of(self.instance)
         self.nodes = self.folder / "nodes"
         self.nodes.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,7 @@ class Fleet:
             "changes": changes,
             "linger": LONG,
             "orphans": "end",
+            "rules": False,  # nothing leaves this machine
             "nice": 0 if name in self.ports else NICE,
         }
 

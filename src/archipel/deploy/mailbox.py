@@ -5,6 +5,7 @@ All of it is part of a checkpoint, so that a letter can be taken from the post o
 
 import struct
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from archipel.deploy.view import View
 from archipel.deploy.wire import Frame
 from archipel.turns import Tell, Turn
 
-STASHED = struct.Struct("<BHIII")  # turn, neighbour, due, said, length
+STASHED = struct.Struct("<BHII")  # turn, neighbour, due, said
 RECENT = 62  # rounds for which a second word of the same round is noticed
 
 
@@ -51,7 +52,8 @@ class Mailbox:
         self.told: dict[int, Told] = {}  # turn -> answer
         self.words: list[list[Said]] = [[] for _ in turns]
         self.stashed = [0] * count
-        self.most = 2 * view.plan.late + 16  # words of one neighbour that wait here; further ones wait outside
+        spare = 16 if view.vocabulary.widest <= view.vocabulary.piece else 2
+        self.most = 2 * view.plan.late + spare  # words of one neighbour that wait here; further ones wait outside
         self.over = False
         self.faults: Counter[str] = Counter()
         self.first_tell = next((i for i, turn in enumerate(turns) if isinstance(turn, Tell)), -1)
@@ -151,6 +153,11 @@ class Mailbox:
             self.words[turn].append(said._replace(due=due))
             self.stashed[said.who] += 1
 
+    def reached(self, away: Collection[int]) -> int:
+        """The round that all peers that are there have reached at least; this node may have been away for long."""
+        known = np.maximum(self.reported.max(1, initial=-1), self.there.max(1, initial=-1) // 2)
+        return min([int(n) for i, n in enumerate(known) if i not in away and n >= 0], default=0)
+
     def refuse(self, i: int, fault: str) -> None:
         self.faults[fault] += 1
         if self.faults[fault] == 1:
@@ -158,18 +165,16 @@ class Mailbox:
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must hold."""
-        stash = [
-            STASHED.pack(turn, said.who, said.due, said.said, len(said.body)) + said.body
-            for turn, words in enumerate(self.words)
-            for said in words
-        ]
+        stash = [(STASHED.pack(i, s.who, s.due, s.said), s.body) for i, words in enumerate(self.words) for s in words]
         return {
             "reported": self.reported,
             "there": self.there,
             "recent": self.recent,
             "asks": [[i, *ask] for i, ask in self.asks.items()],
-            "told": [[turn, told.kind, told.round, told.body.hex()] for turn, told in self.told.items()],
-            "words": b"".join(stash),
+            "told": [[turn, told.kind, told.round] for turn, told in self.told.items()],
+            "answers": [told.body for told in self.told.values()],
+            "words": b"".join(head for head, _ in stash),
+            "bodies": [body for _, body in stash],
             "over": self.over,
         }
 
@@ -177,11 +182,8 @@ class Mailbox:
         """Go on from a checkpoint."""
         self.reported, self.there, self.recent = state["reported"], state["there"], state["recent"]
         self.asks = {i: (turn, n) for i, turn, n in state["asks"]}
-        self.told = {turn: Told(kind, n, bytes.fromhex(body)) for turn, kind, n, body in state["told"]}
+        self.told = {turn: Told(kind, n, body) for (turn, kind, n), body in zip(state["told"], state["answers"])}
         self.over = state["over"]
-        data, at = state["words"], 0
-        while at < len(data):
-            turn, who, due, said, length = STASHED.unpack_from(data, at)
-            at += STASHED.size + length
-            self.words[turn].append(Said(due, said, who, data[at - length : at]))
+        for (turn, who, due, said), body in zip(STASHED.iter_unpack(state["words"]), state["bodies"]):
+            self.words[turn].append(Said(due, said, who, body))
             self.stashed[who] += 1

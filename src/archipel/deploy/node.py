@@ -4,15 +4,20 @@ NumPy is all it needs, beside the network: no compiler, no SciPy, no Matplotlib 
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from archipel.deploy import keys, wire
-from archipel.deploy.accounts import account_of
+from archipel.deploy.accounts import Join, account_of
 from archipel.deploy.checkpoint import restore, state_of
+from archipel.deploy.events import Events
+from archipel.deploy.gate import Gate
 from archipel.deploy.pace import FOREVER, pace_of
+from archipel.deploy.permit import Permit, permit
 from archipel.deploy.player import Player
 from archipel.deploy.post import LOG, PostOffice
+from archipel.deploy.site import joined
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import ANEW, Halted, Store
 from archipel.deploy.trace import Trace, write_status
@@ -20,6 +25,7 @@ from archipel.deploy.view import View, view_of
 from archipel.deploy.world import World
 from archipel.errors import BadInput
 from archipel.node import named_leaves
+from archipel.policy import read_policy
 from archipel.turns import Tell
 
 IDLE = 0.5  # seconds between two looks around, where nothing happens
@@ -36,13 +42,25 @@ class Node:
     news. `run` beats until all is over.
     """
 
-    def __init__(self, view: View, world: World, deploy: Any, source: Any = None, linger: float = 1.0):
+    def __init__(
+        self,
+        view: View,
+        world: World,
+        deploy: Any,
+        source: Any = None,
+        linger: float = 1.0,
+        permit: Permit | None = None,
+    ):
         self.view, self.world, self.deploy, self.linger = view, world, deploy, linger
-        self.store = Store(world.disk, deploy.durable) if world.disk else None
+        self.gate = Gate(world, permit) if permit else None
+        world.link = self.gate or world.link  # from here on nothing leaves but through the gate, if there is one
+        self.store = Store(world.disk, deploy.durable, view.vocabulary.piece) if world.disk else None
         self.trace = Trace(world.disk) if world.disk else None
         self.pace = pace_of(deploy, view.member.name, view.roster.leaders(), world)
         self.office = PostOffice(world, view.roster.neighbours(view.member.name), view.vocabulary, view.digest)
-        self.account = account_of(view, world.disk, not self.pace.replay)
+        join: Join = partial(joined, world, permit) if permit else lambda ledger: None
+        self.account = account_of(view, world.disk, not self.pace.replay, join)
+        self.account.limited = permit is not None and bool(permit.policy.privacy.key)
         if self.account.private and not self.pace.replay:
             world.secure_noise()
         self.player = Player(view, world, self.office, self.pace, source, self.account)
@@ -52,7 +70,10 @@ class Node:
         self.over = False
         self.reported, self.report_every = -FOREVER, STATUS
         self.checkpoints = 0
+        self.events = Events(self, deploy.status, permit is None or "status" in permit.policy.leaves)
         self.resume()
+        self.latest = self.status()  # for whoever looks on
+        self.events.begin()
 
     def resume(self) -> None:
         """Go on from the last checkpoint, if there is one."""
@@ -89,6 +110,7 @@ class Node:
         if self.go_on():
             return 0.0
         if self.player.finished:
+            self.events.end()
             self.say_goodbye()
             self.left = self.quiet = self.world.now()
             self.report(now=True)
@@ -97,7 +119,8 @@ class Node:
         self.check_patience()
         self.report()
         worried = self.begun + self.deploy.patience if self.anxious else FOREVER
-        return max(0.0, min(self.player.wakes(), self.office.alarm, owed, worried) - self.world.now())
+        soon = min(self.player.wakes(), self.office.alarm, owed, worried, self.events.tell())
+        return max(0.0, soon - self.world.now())
 
     def acknowledge(self) -> float:
         """Save and acknowledge what was taken, where nothing else does so for a while; returns when that will be.
@@ -140,6 +163,7 @@ class Node:
         now = self.world.now()
         if any(other.letters for other in self.office.neighbours.values()):
             self.quiet = now
+            self.left = now if self.gate and self.gate.shut else self.left
         end = min(self.quiet + self.linger, self.left + max(self.deploy.patience, self.linger))
         self.over = now >= end
         self.report(now=self.over)
@@ -167,6 +191,8 @@ class Node:
         for other in ahead:  # one of many may lie, and what is not private may be said again
             LOG.warning("%s has got more than this state knows of: counting anew with it", other.name)
             self.office.count_anew(other)
+        if self.anxious and self.gate and self.gate.shut:
+            self.begun = self.world.now()
         if not self.anxious or self.world.now() < self.begun + self.deploy.patience:
             return
         silent = [name for name, other in self.office.neighbours.items() if not other.heard]
@@ -213,7 +239,9 @@ class Node:
         if self.world.disk is None or (moment < self.reported + self.report_every and not now):
             return
         self.reported = moment
-        write_status(self.world.disk, self.status() | {"done": self.player.finished})
+        self.events.look()
+        self.latest = self.status() | {"done": self.player.finished}
+        write_status(self.world.disk, self.latest)
 
     def status(self) -> dict[str, Any]:
         """The numbers of the live table."""
@@ -228,7 +256,11 @@ class Node:
             "traffic": dict(traffic),
             "faults": dict(self.office.faults + self.player.mailbox.faults),
             "too late": self.player.too_late,
+            "skipped": self.player.source.skipped if self.player.source else 0,
             "paid": self.account.total(self.player.me),
+            "rounds": self.view.rounds,
+            "held back": self.gate.held if self.gate else 0,
+            "neighbours": self.office.known(),
         }
 
     def close(self) -> None:
@@ -243,14 +275,21 @@ class Node:
 
 
 def open_node(
-    federation: Any, name: str, base: Path, folder: Path | None, addresses: dict[str, str], linger: float = 1.0
+    federation: Any,
+    name: str,
+    base: Path,
+    folder: Path | None,
+    addresses: dict[str, str],
+    linger: float = 1.0,
+    policy: Path | None = None,
 ) -> Node:
-    """A node of a federation in the real world. `base` is the folder of the description."""
+    """A node of a federation in the real world. `base` is the folder of the description, `policy` the site's rules."""
     from archipel.deploy.real import real_world
     from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy
-    view = view_of(federation, name)
+    view = view_of(federation, name, base=base)
+    allowed = permit(read_policy(policy), federation, view) if policy else None
     certificates = base / deploy.keys
     keys.check(certificates, name)
     neighbours = view.roster.neighbours(name)
@@ -259,9 +298,10 @@ def open_node(
     settings = bare_config(listen, calls, view.vocabulary.largest)
     settings |= tls(certificates, name) | access(name, neighbours)
     source = source_of(view, deploy.data, base)
-    world = real_world(name, neighbours, settings, folder or base / deploy.state / name)
+    site = policy.parent / "site" if policy else None
+    world = real_world(name, neighbours, settings, folder or base / deploy.state / name, site)
     try:
-        return Node(view, world, deploy, source, linger)
+        return Node(view, world, deploy, source, linger, allowed)
     except BaseException:
         world.link.close()
         raise

@@ -1,10 +1,11 @@
 """Data from outside: a CSV file that grows, a user's generator, an MQTT topic. Part of the real world."""
 
 import csv
+import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from archipel.deploy.view import View
 from archipel.errors import BadInput, Missing
 from archipel.loading import load
 from archipel.node import cosines
+from archipel.problems.files import SEPARATORS
 
 PAUSE = 0.05  # seconds until a generator that had nothing new is asked again
 POLL = 0.1  # seconds between two looks at data that comes from the outside
@@ -23,50 +25,82 @@ END = object()  # of a generator
 
 
 class SampleSource:
-    """Samples that come one by one, from the outside: inputs and a target."""
+    """Samples that come one by one, from the outside: inputs and a target, in the units of whoever measured them.
+
+    What cannot be read is skipped and counted; the first one is said in the log.
+    """
 
     def __init__(self, view: View):
         if not view.task.streams or not {"features", "target"} <= set(view.task.sample._fields):
             raise BadInput("deploy.data", "(given)", "an algorithm that learns from a stream, sample by sample")
         self.task = view.task
-        self.next: tuple[Any, float] | None = None
-        self.taken = 0
+        self.next: Any = None  # a sample
+        self.taken = self.skipped = 0
         self.over = False  # nothing will ever come again
 
-    def fetch(self) -> tuple[Any, float] | None:
-        """The next inputs and their target; None where there are none yet."""
+    def fetch(self) -> Any:
+        """The next row, as it comes; None where there is none yet."""
         raise NotImplementedError
 
+    def read(self, row: Any) -> tuple[Any, Any]:
+        """The inputs of a row, in their order or by the names of their columns, and its target."""
+        inputs, target = row
+        return inputs, target
+
     def ready(self) -> bool:
-        if self.next is None:
-            self.next = self.fetch()
-        return self.next is not None
+        while self.next is None:
+            row = self.fetch()
+            if row is None:
+                return False
+            try:
+                self.next = self.sample_of(*self.read(row))
+            except (ValueError, TypeError, LookupError) as problem:  # BadInput among them
+                self.skip(row, problem)
+        return True
+
+    def skip(self, row: Any, problem: Exception) -> None:
+        """A row that is no sample."""
+        self.skipped += 1
+        if self.skipped == 1:
+            why = " ".join(str(problem).split())
+            LOG.warning("skipped, not a sample: %.60r (%s); further ones are counted in silence", row, why)
 
     def wakes(self, now: float) -> float:
         return now + POLL
 
     def look(self, moment: Any) -> tuple[bool, Any]:
-        if not self.ready() or self.next is None:
+        if not self.ready():
             return False, None
-        x, y = self.next
-        self.next = None
+        sample, self.next = self.next, None
         self.taken += 1
-        return True, self.sample_of(np.asarray(x, float), float(y))
+        return True, sample
 
-    def sample_of(self, x: Any, y: float) -> Any:
-        """A sample in the space of the model: through the problem's random Fourier features, where it has any."""
-        sample = type(self.task.sample)(*[np.zeros_like(array) for array in self.task.sample])
+    def sample_of(self, inputs: Any, target: Any) -> Any:
+        """A sample in the space of the model: in the problem's units and through its features."""
+        frame = self.task.frame
+        if frame is None or not frame.columns:
+            return self.in_order(np.asarray(inputs, float), float(target))
+        given = inputs if isinstance(inputs, Mapping) else dict(zip(frame.asked, inputs, strict=True))
+        rows = frame.table({name: [given[name]] for name in frame.asked})
+        return self.filled(frame.mapped(rows)[0], frame.told(target))
+
+    def in_order(self, x: Any, y: float) -> Any:
+        """Inputs of a problem whose columns have no names."""
         source = self.task.source
-        mapped = getattr(source, "directions", np.zeros((0, 0)))
-        wanted = mapped.shape[0] or len(sample.features)
+        directions = getattr(source, "directions", np.zeros((0, 0)))
+        sample = self.filled(0.0, y)
+        wanted = directions.shape[0] or len(sample.features)
         if x.shape != (wanted,) or not np.isfinite(x).all() or not np.isfinite(y):
             raise BadInput("deploy.data", f"{x.shape[0] if x.ndim else 1} inputs", f"{wanted} finite inputs, a target")
-        sample.target[0] = y
-        if mapped.shape[0]:
-            inputs = x.astype(sample.features.dtype)
-            cosines(sample.features, source.phases, source.directions, inputs, source.scale[0])
+        if directions.shape[0]:
+            cosines(sample.features, source.phases, directions, x.astype(sample.features.dtype), source.scale[0])
         else:
             sample.features[:] = x
+        return sample
+
+    def filled(self, features: Any, target: float) -> Any:
+        sample = type(self.task.sample)(*[np.zeros_like(array) for array in self.task.sample])
+        sample.features[:], sample.target[0] = features, target
         return sample
 
     def keep(self, data: Any) -> dict[str, Any]:
@@ -76,24 +110,29 @@ class SampleSource:
         return type(self.task.sample)(**kept)
 
     def state(self) -> dict[str, Any]:
-        return {"taken": self.taken}
+        return {"taken": self.taken, "skipped": self.skipped}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.taken = state["taken"]
+        self.taken, self.skipped = state["taken"], state["skipped"]
 
 
 class CsvSource(SampleSource):
-    """A CSV file that grows: a header, then a row a sample; the target is the last column, or the one called target."""
+    """A CSV file that grows: a header, then a row a sample.
+
+    Of a problem that names its columns these are taken, in whatever order; else the target is the last column, or the
+    one called target.
+    """
 
     def __init__(self, view: View, path: Path):
         super().__init__(view)
         self.path, self.offset, self.behind = path, 0, 0
         self.names: list[str] = []
+        self.separator = ","
         if not path.is_file():
             raise BadInput("deploy.data", str(path), "a CSV file with a header; its rows may come later")
 
-    def line(self) -> list[str] | None:
-        """The cells of the next line that is not empty; None where there is none, or not written to its end yet."""
+    def line(self) -> str | None:
+        """The next line that is not empty; None where there is none, or not written to its end yet."""
         try:
             with self.path.open("rb") as file:
                 if file.seek(0, 2) < self.offset:
@@ -102,36 +141,45 @@ class CsvSource(SampleSource):
                 file.seek(self.offset)
                 while (line := file.readline()).endswith(b"\n"):
                     self.behind = file.tell()
-                    cells = next(csv.reader([line.decode("utf-8-sig")]), [])
-                    if any(cell.strip() for cell in cells):
-                        return cells
+                    if line.strip():
+                        return line.decode("utf-8-sig", errors="replace")
         except FileNotFoundError:
-            return None  # it is being replaced
-        except UnicodeDecodeError as problem:
-            raise BadInput("deploy.data", str(self.path), "text in UTF-8") from problem
+            pass  # it is being replaced
         return None
 
-    def fetch(self) -> tuple[Any, float] | None:
+    def fetch(self) -> Any:
         if not self.names:
-            self.names = [name.strip() for name in self.header()]
-        cells = self.line() if self.names else None
-        if cells is None:
-            return None
-        try:
-            values = [float(cell) for cell in cells]
-        except ValueError as problem:
-            raise BadInput("deploy.data", ",".join(cells), "a row of numbers") from problem
-        if len(values) != len(self.names):
-            raise BadInput("deploy.data", ",".join(cells), f"{len(self.names)} numbers, as the header says")
-        at = self.names.index("target") if "target" in self.names else len(self.names) - 1
-        return values[:at] + values[at + 1 :], values[at]
+            self.header()
+        return self.line() if self.names else None
 
-    def header(self) -> list[str]:
+    def cells(self, line: str) -> list[str]:
+        cells = [cell.strip() for cell in next(csv.reader([line], delimiter=self.separator))]
+        return cells if self.separator == "," else [cell.replace(",", ".") for cell in cells]
+
+    def read(self, row: Any) -> tuple[Any, Any]:
+        given = dict(zip(self.names, self.cells(row), strict=True))
+        frame = self.task.frame
+        if frame is not None and frame.columns:
+            return given, given[frame.target]
+        target = given.pop("target" if "target" in given else self.names[-1])
+        return list(given.values()), target
+
+    def skip(self, row: Any, problem: Exception) -> None:
+        super().skip(row, problem)
+        self.offset = self.behind
+
+    def header(self) -> None:
         """The names of the columns; nothing while they are not written yet."""
         offset, self.offset = self.offset, 0
-        names = self.line() or []
-        self.offset = offset or (self.behind if names else 0)
-        return names
+        line = self.line()
+        self.offset = offset or (self.behind if line else 0)
+        if line:
+            self.separator = max(SEPARATORS, key=line.count)
+            self.names = self.cells(line)
+            frame = self.task.frame
+            for name in (*frame.asked, frame.target) if frame is not None and frame.columns else ():
+                if name not in self.names:
+                    raise BadInput("deploy.data", str(self.path), f"a header with a column {name}")
 
     def look(self, moment: Any) -> tuple[bool, Any]:
         fresh, data = super().look(moment)
@@ -150,8 +198,8 @@ class CsvSource(SampleSource):
 class GeneratorSource(SampleSource):
     """A user's generator of (inputs, target), or of None where there is nothing new. After a restart it skips ahead.
 
-    It runs in a thread of its own, one sample ahead: it may wait for a sensor as long as it likes, while the node
-    answers its neighbours.
+    Inputs are a list in the order of the problem's columns, or a table by their names. It runs in a thread of its own,
+    one sample ahead: it may wait for a sensor as long as it likes, while the node answers its neighbours.
     """
 
     def __init__(self, view: View, make: Callable[..., Iterator[Any]]):
@@ -175,9 +223,10 @@ class GeneratorSource(SampleSource):
             LOG.exception("%s failed", self.make.__name__)
             self.box.put(problem)
 
-    def fetch(self) -> tuple[Any, float] | None:
+    def fetch(self) -> Any:
         if self.thread is None:
-            self.thread = threading.Thread(target=self.draw, args=(self.taken,), daemon=True)
+            skipped = self.taken + self.skipped
+            self.thread = threading.Thread(target=self.draw, args=(skipped,), daemon=True)
             self.thread.start()
         try:
             found = self.box.get_nowait()
@@ -188,18 +237,13 @@ class GeneratorSource(SampleSource):
             return None
         if isinstance(found, Exception):
             raise Halted(f"{self.name}: {self.make.__name__} failed with {type(found).__name__}: {found}.") from found
-        try:
-            inputs, target = found
-            return np.asarray(inputs, float), float(target)
-        except (TypeError, ValueError) as problem:
-            raise BadInput("deploy.data", repr(found), "a generator that yields (inputs, target)") from problem
+        return found
 
 
 class MqttSource(SampleSource):
-    """Messages of an MQTT topic: numbers with commas between them, the target last.
+    """Messages of an MQTT topic: cells with commas between them, the target last; or JSON, a table by column.
 
     The broker keeps what is published while the node is away (quality of service 1 and a session of the node's name).
-    What is not a sample is somebody else's: it is left alone, and said once.
     """
 
     def __init__(self, view: View, host: str, topic: str):
@@ -212,7 +256,6 @@ class MqttSource(SampleSource):
         if not (name and topic and (port or "1883").isdigit()):
             raise BadInput("deploy.data", f"mqtt://{host}/{topic}", 'an address and a topic, as "mqtt://broker/room/1"')
         self.box: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.strange = 0
         version = mqtt.CallbackAPIVersion.VERSION2
         self.client = mqtt.Client(version, client_id=f"archipel-{view.member.name}", clean_session=False)
         self.client.on_message = lambda client, given, message: self.box.put(bytes(message.payload))
@@ -220,18 +263,15 @@ class MqttSource(SampleSource):
         self.client.connect_async(name, int(port or 1883))
         self.client.loop_start()
 
-    def fetch(self) -> tuple[Any, float] | None:
-        while not self.box.empty():
-            message = self.box.get()
-            try:
-                values = [float(cell) for cell in message.decode().split(",")]
-                self.sample_of(np.array(values[:-1]), values[-1])
-                return values[:-1], values[-1]
-            except (ValueError, IndexError):  # BadInput among them
-                self.strange += 1
-                if self.strange == 1:
-                    LOG.warning("not a sample: %r (further ones are left alone in silence)", message[:60])
-        return None
+    def fetch(self) -> Any:
+        return None if self.box.empty() else self.box.get()
+
+    def read(self, row: Any) -> tuple[Any, Any]:
+        if row.lstrip().startswith(b"{"):
+            given = json.loads(row)
+            return given, given.pop(self.task.frame.target)
+        *inputs, target = row.decode().split(",")
+        return inputs, target
 
 
 def source_of(view: View, data: str, folder: Path) -> SampleSource:

@@ -23,6 +23,7 @@ class Replay:
     replay = True
     reports = True  # silence is reported, so that nobody waits in vain
     asks_ahead = False
+    away: Collection[int] = ()  # neighbours that missed a deadline
 
     def begin(self, n: int) -> int | None:
         """The round that starts now, where round n is next; None: not yet."""

@@ -171,7 +171,9 @@ class Player:
 
     def look(self, _: int) -> None:
         """The round begins: is there something to learn from, and can the node talk."""
-        self.jump(max(self.pace.begin(self.round) or 0, self.rounds_of_others()))
+        self.jump(self.pace.begin(self.round) or 0)
+        if self.view.member.role == "peer" and self.pace.reports and not self.pace.replay:
+            self.jump(self.mailbox.reached(self.pace.away))
         if self.mailbox.over:
             self.round = self.view.rounds
         if self.finished:
@@ -185,14 +187,6 @@ class Player:
         fresh, data = self.source.look(moment)
         self.data = data if fresh else None
         self.present = bool(fresh) and (not self.pace.replay or bool(available(self.view.conditions, moment)))
-
-    def rounds_of_others(self) -> int:
-        """The round that all peers that are there have reached at least; this node may have been away for long."""
-        if self.pace.replay or not self.pace.reports or self.view.member.role != "peer":
-            return 0
-        known = np.maximum(self.mailbox.reported.max(1, initial=-1), self.mailbox.there.max(1, initial=-1) // 2)
-        there = [int(n) for i, n in enumerate(known) if i not in getattr(self.pace, "away", ()) and n >= 0]
-        return min(there, default=0)
 
     # --- a Tell -------------------------------------------------------------------------------------------------------
 
@@ -257,7 +251,7 @@ class Player:
             return
         turn: Any = self.plan.turns[i]
         phases = self.tables[i].hearers
-        numbers, word = phases[n % len(phases)], self.words[i]
+        numbers, word, said = phases[n % len(phases)], self.words[i], b""
         for who, (asked, when) in list(self.mailbox.asks.items()):
             if asked != i or when > n:
                 continue
@@ -267,7 +261,9 @@ class Player:
             key = self.view.key(turn.receiver, other.number, n)
             moment = Moment(self.view.member.number, n, key, other.number, len(numbers), True, 1.0)
             if turn.tell(self.me, word, self.plan.settings, moment):
-                self.office.post(other.name, wire.TOLD, i, n, self.view.vocabulary.write(i, word))
+                body = self.view.vocabulary.write(i, word)
+                said = said if said == body else body  # the same network for many is kept once
+                self.office.post(other.name, wire.TOLD, i, n, said)
             else:
                 self.office.post(other.name, wire.NOTHING, i, n)
 

@@ -18,21 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from archipel.deploy import exchange, wire
-from archipel.deploy.exchange import RETURNS, Letter, Neighbour
-from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary, near, tag
+from archipel.deploy import exchange, pieces, wire
+from archipel.deploy.exchange import Letter, Neighbour
+from archipel.deploy.wire import Frame, Greeting, Refused, Vocabulary, near
 from archipel.deploy.world import World
 
 LOG = logging.getLogger("archipel.deploy")
-ROOM = 4 << 20  # bytes on their way to one neighbour
 WINDOW = 1024  # and frames
 SOONEST, LONGEST = 0.3, 6.0  # seconds until something unanswered is sent again, as answers usually take
 LATEST = 30.0  # the same, after it was sent again and again in vain
 TICK = 0.05  # seconds between two looks at what is due
 FOREVER = float("inf")
 BURST = 16  # letters sent again at once
-MINUTE = 60.0  # seconds in which a neighbour whose earlier store is back several times runs twice
-LETTER = struct.Struct("<HQBBII")  # neighbour, sequence, kind, turn and flag, round, length of the body
+LETTER = struct.Struct("<HBBI")  # neighbour, kind, turn and flag, round
 
 
 class PostOffice:
@@ -43,7 +41,7 @@ class PostOffice:
         self.mine = world.chance()
         self.restored = False
         self.neighbours = {name: Neighbour(name, self.mine) for name in neighbours}
-        self.window = max(4, min(WINDOW, ROOM // vocabulary.largest))
+        self.window = max(4, min(WINDOW, pieces.ROOM // (wire.HEADER.size + vocabulary.widest)))
         self.faults: Counter[str] = Counter()
         self.traffic: Counter[str] = Counter()
         self.posted = False  # something waits for a checkpoint to leave
@@ -100,16 +98,18 @@ class PostOffice:
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must hold."""
         marks = [(n.mine, n.theirs, n.taken, n.acked) for n in self.neighbours.values()]
-        parts = []
+        heads, bodies = [], []
         for i, other in enumerate(self.neighbours.values()):
-            for seq, letter in enumerate(other.letters, other.acked):
+            for letter in other.letters:
                 flagged = letter.turn | (wire.ALSO_ASKS if letter.also_asks else 0)
-                parts.append(LETTER.pack(i, seq, letter.kind, flagged, letter.round, len(letter.body)) + letter.body)
+                heads.append(LETTER.pack(i, letter.kind, flagged, letter.round))
+                bodies.append(letter.body)
         return {
             "mine": self.mine,
             "names": list(self.neighbours),
             "marks": np.array(marks, np.uint64).reshape(-1, 4),
-            "letters": b"".join(parts),
+            "letters": b"".join(heads),
+            "bodies": bodies,
             "earlier": [list(n.earlier) for n in self.neighbours.values()],
             "traffic": dict(self.traffic),
             "faults": dict(self.faults),
@@ -123,18 +123,15 @@ class PostOffice:
         known = [self.neighbours.get(name) for name in state["names"]]
         for other, (mine, theirs, taken, acked), earlier in zip(known, state["marks"].tolist(), state["earlier"]):
             if other is not None:
-                self.meet(other, mine, theirs)
+                other.meet(mine, theirs)
                 other.earlier.extend(earlier)
                 other.next_in = other.safe_in = other.told = taken
                 other.acked = other.sent = other.safe_out = acked
-        data, at = state["letters"], 0
-        while at < len(data):
-            i, _, kind, flagged, round, length = LETTER.unpack_from(data, at)
-            at += LETTER.size + length
+        for (i, kind, flagged, round), body in zip(LETTER.iter_unpack(state["letters"]), state["bodies"]):
             other = known[i]
             if other is not None:
                 turn, also = flagged & ~wire.ALSO_ASKS, bool(flagged & wire.ALSO_ASKS)
-                other.letters.append(Letter(kind, turn, also, round, data[at - length : at]))
+                other.letters.append(Letter(kind, turn, also, round, body))
                 other.safe_out = other.gone = other.next_out
 
     def commit(self) -> None:
@@ -161,14 +158,27 @@ class PostOffice:
         away = other.wait >= LATEST or (other.wait > other.usual and other.sent - other.acked >= exchange.CROWDED // 2)
         if other.sent >= last or (other.sent > other.acked and away):  # who does not answer gets no more
             return
-        if other.sent == other.acked:
+        if other.sent == other.acked and other.sending is None:
             other.resend = now + other.wait
             self.alarm = min(self.alarm, other.resend)
         if other.stamp[0] < other.acked or other.stamp[1] == 0:
             other.stamp = other.sent, now
-        for seq in range(other.sent, last):
-            self.send_letter(other, seq)
-        other.sent, other.gone = last, max(other.gone, last)
+        while other.sent < last:
+            other.gone = max(other.gone, other.sent + 1)
+            if self.in_pieces(other, other.sent):
+                if not pieces.send(self, other, now):
+                    break
+            else:
+                self.send_letter(other, other.sent)
+            other.sent += 1
+
+    def in_pieces(self, other: Neighbour, seq: int) -> bool:
+        """Whether a letter is too large for a frame."""
+        return len(other.letters[seq - other.acked].body) > self.vocabulary.piece
+
+    def learn(self, other: Neighbour, seconds: float) -> None:
+        """An answer may take a while: learn how long."""
+        other.usual = min(max(SOONEST, 2.5 * seconds, 0.5 * other.usual), LONGEST)
 
     def send_letter(self, other: Neighbour, seq: int) -> None:
         letter = other.letters[seq - other.acked]
@@ -179,6 +189,22 @@ class PostOffice:
         other.told, other.owes = other.safe_in, False
         self.count_out(data)
         self.link.send(other.name, data)
+
+    def say_status(self, to: str, round: int, body: bytes) -> None:
+        """Tell a neighbour how it goes: once, and without an answer."""
+        other = self.neighbours[to]
+        if other.theirs and other.heard:
+            self.transmit(other, wire.pack(wire.STATUS, 0, False, other.tags[0], 0, other.safe_in, round, body))
+
+    def known(self) -> dict[str, dict[str, Any]]:
+        """What is known of each neighbour, for whoever looks on."""
+        found = dict[str, dict[str, Any]]()
+        for name, other in self.neighbours.items():
+            found[name] = {"heard": other.heard, "seen": other.seen, "round": other.round, "bytes": other.came}
+            if other.said:
+                paid, updates, skipped = wire.STATE.unpack(other.said)
+                found[name] |= {"paid": paid if paid == paid else None, "updates": updates, "skipped": skipped}
+        return found
 
     def count_out(self, data: bytes) -> None:
         self.traffic["frames out"] += 1
@@ -206,16 +232,26 @@ class PostOffice:
                 if now >= other.hello:
                     self.greet(other)
                 soon = min(soon, other.hello)
-            if other.theirs and other.sent > other.acked:
+            if other.theirs and (other.sent > other.acked or other.sending):
                 if now >= other.resend:
-                    many = BURST if other.wait < LATEST else 1
-                    for seq in range(other.acked, min(other.sent, other.acked + many)):
-                        self.send_letter(other, seq)
-                        self.traffic["sent again"] += 1
+                    self.send_again(other)
                     other.wait, other.stamp = min(2 * other.wait, LATEST), (other.sent, 0.0)
                     other.resend = now + other.wait
                 soon = min(soon, other.resend)
         self.alarm = max(soon, now + TICK)
+
+    def send_again(self, other: Neighbour) -> None:
+        """The first letters that were not answered. Of a large one, a piece: the answer says what else is missing."""
+        many = BURST if other.wait < LATEST else 1
+        for seq in range(other.acked, min(other.sent, other.acked + many)):
+            if self.in_pieces(other, seq):
+                pieces.send_one(self, other, seq, 0)
+            else:
+                self.send_letter(other, seq)
+            self.traffic["sent again"] += 1
+        if other.sending:
+            other.sending.begin_again()
+            pieces.send(self, other, self.world.now())
 
     def pump(self) -> bool:
         """Take in what the network has; whether anything came."""
@@ -237,6 +273,7 @@ class PostOffice:
         try:
             if other is None:
                 raise Refused("from a stranger")
+            other.came += len(data)
             frame = self.vocabulary.read(data)
             if frame.kind == wire.HELLO:
                 self.greeted(other, wire.greeting_of(frame))
@@ -262,16 +299,27 @@ class PostOffice:
             other.ahead = other.ahead or self.restored
             raise Refused("has got more answers than this state knows of")
         self.hear_from(other)
-        if frame.kind in (wire.ACK, wire.LOST):
+        other.round = max(other.round, frame.round)
+        if frame.kind == wire.STATUS:
+            other.said = frame.body
+        if frame.kind in (wire.ACK, wire.LOST, wire.STATUS):
+            return
+        if frame.kind == wire.GOT:
+            pieces.hear_got(self, other, frame)
             return
         seq = near(frame.seq, other.next_in)
         if seq < other.next_in or seq in other.held:
             self.traffic["repeats"] += 1
             other.owes = self.owing = True
+            if frame.kind == wire.SOME:
+                pieces.say_got(self, other, frame, self.vocabulary.pieces(frame.turn), 0)
             return
         if seq >= other.safe_in + self.window:
             raise Refused("beyond the window")
-        other.held[seq] = frame
+        letter = pieces.hear(self, other, seq, frame) if frame.kind == wire.SOME else frame
+        if letter is None:
+            return
+        other.held[seq] = letter
         while other.next_in in other.held:
             other.waiting.append(other.held.pop(other.next_in))
             other.next_in += 1
@@ -283,7 +331,7 @@ class PostOffice:
 
     def hear_from(self, other: Neighbour) -> None:
         self.owing = self.owing or not other.heard  # what waited for this goes out
-        other.heard = True
+        other.heard, other.seen = True, self.world.clock()
         if not other.twice:
             other.pause = exchange.HELLO_EVERY
         self.fresh.add(other.name)
@@ -296,9 +344,11 @@ class PostOffice:
         seq, when = other.stamp
         if not when:  # it was sent again, so nobody knows what was answered: do not go back to repeating too soon
             other.usual = min(other.wait, LONGEST)
-        elif seq < ack:  # an answer may take a while: learn how long
-            other.usual = min(max(SOONEST, 2.5 * (now - when), 0.5 * other.usual), LONGEST)
+        elif seq < ack:
+            self.learn(other, now - when)
             other.stamp = ack, 0.0
+        if ack > other.sent:
+            other.sending = None
         other.acked, other.sent, other.wait = ack, max(other.sent, ack), other.usual
         other.resend = now + other.wait
         self.send_new(other, now)
@@ -321,7 +371,7 @@ class PostOffice:
         ):  # an old greeting, or an older state: it will know
             self.transmit(other, wire.pack(wire.LOST, 0, False, other.tags[0], other.acked, other.safe_in, 0))
         if knows_us and other.acked <= greeting.expects <= other.safe_out:
-            other.sent = greeting.expects  # what it missed while it was away goes out again
+            other.sent, other.sending = greeting.expects, None  # what it missed while it was away goes out again
             self.acknowledged(other, greeting.expects)
         self.hear_from(other)
         if is_new or not knows_us:
@@ -350,24 +400,11 @@ class PostOffice:
 
     def begin(self, other: Neighbour, mine: int, theirs: int) -> None:
         """Two stores that have not counted yet."""
-        self.meet(other, mine, theirs)
-        other.acked = other.sent = other.gone = other.safe_out = 0
-        other.next_in = other.safe_in = other.told = 0
-        other.held.clear()
-        other.waiting.clear()
-        other.stamp = 0, 0.0
+        other.begin(mine, theirs)
         self.posted = True
         self.anew.add(other.name)
 
     def note_change(self, other: Neighbour, theirs: int) -> None:
         """Two processes of one name, with a folder each, would greet for ever: say so, and greet slowly."""
-        other.earlier.append(other.theirs)
-        if theirs in other.earlier:
-            other.returns.append(self.world.now())
-        if not other.twice and len(other.returns) == RETURNS and other.returns[-1] - other.returns[0] < MINUTE:
-            other.twice = True
+        if other.changes(theirs, self.world.now()):
             LOG.warning("%s seems to run twice, with two states: end one of them", other.name)
-
-    def meet(self, other: Neighbour, mine: int, theirs: int) -> None:
-        """Know a neighbour's store, and so how frames between the two are tagged."""
-        other.mine, other.theirs, other.tags = mine, theirs, (tag(mine, theirs), tag(theirs, mine))

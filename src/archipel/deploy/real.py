@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from archipel.deploy.world import Disk, Link
-from archipel.disk import Folder
+from archipel.disk import Folder, SharedFolder
 from archipel.errors import BadInput
 
 BOOT = getattr(time, "CLOCK_BOOTTIME", None)  # counts while the machine sleeps; not on every system
@@ -17,8 +17,8 @@ BOOT = getattr(time, "CLOCK_BOOTTIME", None)  # counts while the machine sleeps;
 class RealWorld:
     """What is around a node on a device."""
 
-    def __init__(self, link: Link, disk: Disk | None = None):
-        self.link, self.disk = link, disk
+    def __init__(self, link: Link, disk: Disk | None = None, site: Disk | None = None):
+        self.link, self.disk, self.site = link, disk, site
 
     def now(self) -> float:
         return time.monotonic() if BOOT is None else time.clock_gettime(BOOT)
@@ -41,7 +41,9 @@ class RealWorld:
         return {"pid": os.getpid(), "time": time.time()}
 
 
-def real_world(name: str, neighbours: Iterable[str], settings: dict[str, Any], folder: Path) -> RealWorld:
+def real_world(
+    name: str, neighbours: Iterable[str], settings: dict[str, Any], folder: Path, site: Path | None = None
+) -> RealWorld:
     """A folder, then the network: a node whose folder is in use does not disturb the one that uses it."""
     from archipel.deploy.zenoh_link import ZenohLink
 
@@ -50,7 +52,8 @@ def real_world(name: str, neighbours: Iterable[str], settings: dict[str, Any], f
     except OSError as problem:
         raise BadInput("deploy.state", str(folder), f"a folder that can be written to ({problem})") from problem
     try:
-        return RealWorld(ZenohLink(name, neighbours, settings), disk)
+        shared = SharedFolder(site) if site else None
+        return RealWorld(ZenohLink(name, neighbours, settings), disk, shared)
     except BaseException:
         disk.close()
         raise

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from archipel.clients import NAME, RESERVED
 from archipel.deploy import wire
 from archipel.describe import PATHS, as_table, write_toml
 from archipel.errors import BadInput, did_you_mean
@@ -14,7 +15,6 @@ from archipel.registry import described
 
 OWN = ("data", "test")  # paths of a problem's data
 BUDGET = ("epsilon", "delta", "rho", "noise")  # keys of [privacy]: how much a node may pay is its own affair
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 
 
 class Member(NamedTuple):
@@ -97,8 +97,7 @@ def labels(role: str, count: int, given: Iterable[str]) -> list[str]:
     (['server'], ['sensor-17', 'the-roof'])
     """
     own = [re.sub(r"[^A-Za-z0-9_-]+", "-", str(name)).strip("-") for name in given]
-    reserved = {"server", "authority"}
-    if len(own) == count and len(set(own)) == count and all(NAME.fullmatch(n) and n not in reserved for n in own):
+    if len(own) == count and len(set(own)) == count and all(NAME.fullmatch(n) and n not in RESERVED for n in own):
         return own
     return [role] if role == "server" and count == 1 else [f"{role}-{k}" for k in range(count)]
 
@@ -136,6 +135,9 @@ def shared(federation: Any) -> dict[str, Any]:
             found = found.get(section, {})
         if isinstance(found.get(key), str):
             found[key] = "" if key in OWN else Path(found[key]).name
+    people = federation.clients.people()
+    if people is not None:
+        table["clients"] = {"names": people.names, "samples": people.samples}
     if federation.privacy is not None:
         private = as_table(federation.privacy)
         table["privacy"] = {key: value for key, value in private.items() if key not in BUDGET}

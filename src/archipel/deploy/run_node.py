@@ -5,6 +5,7 @@ device: it needs NumPy, Zenoh and cryptography, and nothing else.
 """
 
 import argparse
+import json
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 from archipel.deploy.store import Halted
 from archipel.errors import BadInput, Diverged, Missing
+from archipel.policy import policy_path
 from archipel.privacy.journal import Damaged
 from archipel.privacy.ledger import Overspent
 
@@ -25,7 +27,7 @@ def live(order: dict[str, Any]) -> int:
     from archipel.deploy.node import open_node
     from archipel.federation import Federation
 
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
+    lines_of(order)
     stopped: list[int] = []
     parent = os.getppid() if order.get("orphans") == "end" else None
     signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
@@ -36,17 +38,42 @@ def live(order: dict[str, Any]) -> int:
         federation = federation.with_(deploy=deploy)
         folder = Path(order["folder"]) if order.get("folder") else None
         addresses = {**deploy.addresses, **order.get("addresses", {})}
-        base, linger = Path(order["description"]).parent, order.get("linger", 1.0)
-        node = open_node(federation, order["name"], base, folder, addresses, linger)
+        described = Path(order["description"])
+        policy = policy_path(order.get("policy"), described) if order.get("rules", True) else None
+        linger = order.get("linger", 1.0)
+        node = open_node(federation, order["name"], described.parent, folder, addresses, linger, policy)
     except EXPECTED as problem:
         return last_words(order["name"], problem, 2)
+    shown: Any = None
     try:
+        if order.get("metrics"):
+            from archipel.deploy.metrics import Metrics
+
+            shown = Metrics(order["metrics"], node)
         node.run(lambda: bool(stopped) or (parent is not None and os.getppid() != parent))
     except EXPECTED as problem:
         return last_words(order["name"], problem, 1)
     finally:
         node.close()
+        if shown is not None:
+            shown.close()
     return 0 if node.player.finished else 130
+
+
+class Lines(logging.Formatter):
+    """A JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {"time": record.created, "level": record.levelname.lower(), "message": record.getMessage()}
+        return json.dumps(said)
+
+
+def lines_of(order: dict[str, Any]) -> None:
+    """Where what happens is said, a line each: on standard error. In a fleet only what went wrong is."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Lines() if order.get("log") == "json" else logging.Formatter("%(asctime)s %(message)s"))
+    logging.root.handlers[:] = [handler]
+    logging.root.setLevel({None: logging.WARNING, 0: logging.INFO}.get(order.get("verbose"), logging.DEBUG))
 
 
 def last_words(name: str, problem: Exception, status: int) -> int:
@@ -56,7 +83,10 @@ def last_words(name: str, problem: Exception, status: int) -> int:
         sentence = f"{name}: {problem.strerror or problem}{where}. Its last checkpoint is whole; start it again."
     else:
         sentence = str(problem)
-    print(" ".join(sentence.split()), file=sys.stderr)
+    if isinstance(logging.root.handlers[0].formatter, Lines):
+        logging.critical(" ".join(sentence.split()))
+    else:
+        print(" ".join(sentence.split()), file=sys.stderr)
     return 2 if isinstance(problem, BadInput | Missing) else status
 
 
@@ -67,13 +97,26 @@ def order_of(arguments: list[str] | None = None) -> dict[str, Any]:
     options.add_argument("--name", required=True, help="which node to run, such as sensor-17")
     options.add_argument("--state", help="folder for what the node must remember")
     options.add_argument("--keys", help="folder with its key and certificate")
+    options.add_argument("--data", help="folder of its own data, or what its samples come from")
+    options.add_argument("--policy", help="the site's rules; else policy.toml beside the description, if there is one")
+    options.add_argument("--log", choices=("text", "json"), default="text", help="how lines are written")
+    options.add_argument("--metrics", help="serve /metrics and /health at this host:port")
+    options.add_argument("-v", "--verbose", action="count", default=0, help="more lines")
     given = options.parse_args(arguments)
     order: dict[str, Any] = {"name": given.name, "description": given.federation, "linger": 5.0, "deploy": {}}
+    order |= {"policy": given.policy, "log": given.log, "metrics": given.metrics, "verbose": given.verbose}
     if given.keys:
         order["deploy"]["keys"] = str(Path(given.keys).resolve())
+    if given.data:
+        order["deploy"]["data"] = resolved(given.data)
     if given.state:
         order["folder"] = given.state
     return order
+
+
+def resolved(data: str) -> str:
+    """A path as it is meant from here; what is none, a topic for instance, as it is."""
+    return str(Path(data).resolve()) if Path(data).exists() else data
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from archipel.deploy.view import View
+from archipel.clients import MARK
+from archipel.deploy.view import View, comes_from_outside
 from archipel.node import clear
 
 FOREVER = float("inf")
@@ -16,6 +17,7 @@ class ProblemSource:
     """A client's own share of the description's problem, seen as in a simulation."""
 
     over = False
+    skipped = 0  # rows that could not be read
 
     def __init__(self, view: View):
         self.task, self.number = view.task, view.member.number
@@ -61,8 +63,9 @@ def source_of(view: View, data: str, folder: Path) -> Any:
     """What the `data` of a deployment names; paths are meant from the folder of the description."""
     if not view.has_data:
         return None
-    if not data:
+    data = data.replace(MARK, view.member.name)
+    if not comes_from_outside(data, folder):
         return ProblemSource(view)
     from archipel.deploy import outside
 
-    return outside.source_of(view, data.replace("{name}", view.member.name), folder)
+    return outside.source_of(view, data, folder)

@@ -4,21 +4,27 @@ Two files take turns. A checkpoint goes into the older one, with a number and a 
 then does anything leave the node (`post`). A write that a crash cut short does not fit its checksum, and the other file
 still holds the checkpoint before it, after which nothing had left. No pickle: JSON for what is small, raw bytes for
 arrays.
+
+What is large, such as a network of 100 MB or a letter with it, lies beside them, in a file of its own (`kept.0`, ...):
+it is written when it is new, not for every checkpoint. A file that the last checkpoint does not name is free.
 """
 
 import json
 import struct
+from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from archipel.deploy.world import Disk
+from archipel.deploy.world import Disk, File
 from archipel.errors import BadInput
 
 MAGIC = b"archipel checkpoint 1\n"
 HEAD = struct.Struct("<QQ16s")  # number, length, checksum
 FILES = ("checkpoint.a", "checkpoint.b")
+LARGE = 1 << 18  # bytes
 ANEW = "to start anew, remove checkpoint.a, checkpoint.b and rows; keep ledger.journal, it is what has been spent"
 
 
@@ -30,44 +36,69 @@ class Torn(Halted):
     """Both checkpoints are damaged: a crash cannot do that."""
 
 
-def packed(record: dict[str, Any]) -> bytes:
-    """A record of numbers, texts, lists, bytes and arrays as bytes.
+Data = bytes | memoryview
 
-    >>> unpacked(packed({"round": 3, "model": np.arange(2.0), "letters": b"ab"}))["model"]
-    array([0., 1.])
+
+def packed(record: dict[str, Any], keep: Callable[[Data], Any] = lambda data: None) -> bytes:
+    """A record of numbers, texts, bytes, arrays and lists of any of the first three as bytes.
+
+    `keep` puts large data elsewhere and says where; None: it goes with the rest.
+
+    >>> unpacked(packed({"round": 3, "model": np.arange(2.0), "letters": [b"ab", b"c"]}))["letters"]
+    [b'ab', b'c']
     """
-    plain, parts, at = {}, [], 0
+    plain: dict[str, Any] = {}
+    parts: list[Data] = []
+
+    def put(data: Data) -> Any:
+        """Its size, where it goes with the rest; else where it is."""
+        kept = keep(data)
+        if kept is None:
+            parts.append(data)
+        return len(data) if kept is None else kept
+
     for name, value in record.items():
         if isinstance(value, np.ndarray):
-            data = np.ascontiguousarray(value).tobytes()
-            plain[name] = {"array": [value.dtype.str, list(value.shape)], "at": at, "size": len(data)}
+            flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            plain[name] = {"array": [value.dtype.str, list(value.shape)], "at": put(flat.data)}
         elif isinstance(value, bytes):
-            data = value
-            plain[name] = {"bytes": 1, "at": at, "size": len(data)}
+            plain[name] = {"at": put(value)}
+        elif isinstance(value, list) and value and isinstance(value[0], bytes):
+            plain[name] = {"list": [put(part) for part in value]}
         else:
-            plain[name], data = {"is": value}, b""
-        parts.append(data)
-        at += len(data)
+            plain[name] = {"is": value}
     head = json.dumps(plain).encode()
-    return struct.pack("<I", len(head)) + head + b"".join(parts)
+    return b"".join((struct.pack("<I", len(head)), head, *parts))
 
 
-def unpacked(data: bytes) -> dict[str, Any]:
+def unpacked(data: bytes, fetch: Callable[..., bytes] = lambda *kept: b"") -> dict[str, Any]:
     """The record that `packed` made these bytes of; arrays can be written to."""
     (size,) = struct.unpack_from("<I", data)
     plain = json.loads(data[4 : 4 + size])
-    base, record = 4 + size, {}
+    at, record = 4 + size, {}
+
+    def get(where: Any) -> bytes:
+        nonlocal at
+        if not isinstance(where, int):
+            return fetch(*where)
+        at += where
+        return data[at - where : at]
+
     for name, entry in plain.items():
         if "is" in entry:
             record[name] = entry["is"]
-            continue
-        part = data[base + entry["at"] : base + entry["at"] + entry["size"]]
-        if "array" in entry:
+        elif "list" in entry:
+            record[name] = [get(where) for where in entry["list"]]
+        elif "array" in entry:
             dtype, shape = entry["array"]
-            record[name] = np.frombuffer(part, np.dtype(dtype)).reshape(shape).copy()
+            record[name] = np.frombuffer(get(entry["at"]), np.dtype(dtype)).reshape(shape).copy()
         else:
-            record[name] = part
+            record[name] = get(entry["at"])
     return record
+
+
+def sum_of(data: Data) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 def checksum(number: int, data: bytes) -> bytes:
@@ -75,10 +106,16 @@ def checksum(number: int, data: bytes) -> bytes:
 
 
 class Store:
-    """A node's checkpoints. `durable` forces them to disk: without it they survive the process, not the machine."""
+    """A node's checkpoints. `durable` forces them to disk: without it they survive the process, not the machine.
 
-    def __init__(self, disk: Disk, durable: bool = True):
-        self.disk, self.durable = disk, durable
+    What has more than `large` bytes is kept in a file of its own.
+    """
+
+    def __init__(self, disk: Disk, durable: bool = True, large: int = LARGE):
+        self.disk, self.durable, self.large = disk, durable, large
+        self.beside: list[File] = []  # the files of what is large
+        self.kept: dict[str, int] = {}  # of the last checkpoint: checksum -> file
+        self.known: dict[int, tuple[bytes, str]] = {}  # letters of which the checksum is known, by their identity
         try:
             self.files = [disk.open(name) for name in FILES]
             if durable:
@@ -98,27 +135,69 @@ class Store:
             whole = parse(content)
             if whole is not None:
                 found.append(whole)
-        if not found:
-            if not blank:
-                raise Torn(f"{self.disk.path}: both checkpoints are damaged. Restore them, or, {ANEW}.")
-            return None
-        self.number, data = max(found)
-        return unpacked(data)
+        for number, data in sorted(found, reverse=True):
+            self.number, self.kept = number, {}
+            with suppress(Torn):
+                return unpacked(data, self.fetch)
+        if found or not blank:
+            raise Torn(f"{self.disk.path}: both checkpoints are damaged. Restore them, or, {ANEW}.")
+        return None
+
+    def fetch(self, file: int, size: int, check: str) -> bytes:
+        """Something large of a checkpoint."""
+        data = self.open(file).read()[:size]
+        if len(data) != size or sum_of(data) != check:
+            raise Torn
+        self.kept[check] = file
+        return data
+
+    def open(self, file: int) -> File:
+        """A file for something large."""
+        while len(self.beside) <= file:
+            self.beside.append(self.disk.open(f"kept.{len(self.beside)}"))
+        return self.beside[file]
 
     def save(self, record: dict[str, Any]) -> None:
         """Write a checkpoint into the older file; it holds when this returns."""
-        data, number = packed(record), self.number + 1
+        number, many = self.number + 1, len(self.beside)
+        kept: dict[str, int] = {}
+        known: dict[int, tuple[bytes, str]] = {}
+
+        def keep(data: Data) -> Any:
+            """Write it, unless the last checkpoint has it."""
+            if len(data) <= self.large:
+                return None
+            check = self.known[id(data)][1] if id(data) in self.known else sum_of(data)
+            if isinstance(data, bytes):  # nobody changes it, and while it is here nothing else is at its place
+                known[id(data)] = data, check
+            if check not in kept:
+                taken = {*self.kept.values(), *kept.values()}
+                kept[check] = self.kept.get(check, next(i for i in range(len(taken) + 1) if i not in taken))
+                if check not in self.kept:
+                    self.write_beside(kept[check], data)
+            return kept[check], len(data), check
+
         file = self.files[number % 2]
         try:
+            data = packed(record, keep)
+            if self.durable and len(self.beside) > many:
+                self.disk.sync()
             file.write(MAGIC + HEAD.pack(number, len(data), checksum(number, data)) + data, 0)
             if self.durable:
                 file.sync()
         except OSError as problem:
             raise Halted(f"{self.disk.path}: a checkpoint failed ({problem.strerror}). Nothing was sent.") from problem
-        self.number = number
+        self.number, self.kept, self.known = number, kept, known
+
+    def write_beside(self, file: int, data: Data) -> None:
+        beside = self.open(file)
+        beside.write(data, 0)
+        beside.truncate(len(data))
+        if self.durable:
+            beside.sync()
 
     def close(self) -> None:
-        for file in self.files:
+        for file in (*self.files, *self.beside):
             file.close()
 
 

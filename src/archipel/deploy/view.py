@@ -1,13 +1,16 @@
 """What one node sees of a federation: its row, its neighbours in every turn, what can be said."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.clients import MARK, Site, own_part
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
-from archipel.deploy.wire import Vocabulary
+from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
+from archipel.loading import is_of_file
 from archipel.node import Moment, mapped, row
 from archipel.simulate.instance import SERVER_KEYS
 from archipel.turns import Plan, Tell
@@ -79,16 +82,48 @@ def by_number(other: Neighbour) -> int:
     return other.number
 
 
-def view_of(federation: Any, name: str, instance: Any = None) -> View:
+def site_of(federation: Any, name: str, base: Path) -> Site:
+    """Where a node's own data are: the folder that [deploy] names, or one of its name, or that of the description.
+
+    A server ("" where only the roster is wanted) has no data, nor has a node whose samples come from outside.
+    """
+    data, stored = federation.deploy.data.replace(MARK, name), federation.problem.data
+    if not name or comes_from_outside(data, base):
+        return Site("", base)
+    if data or is_of_file(stored):
+        return Site(name, base / data)
+    own = own_part(stored, name)[0]
+    return Site(name, own if own.is_dir() else base)
+
+
+def comes_from_outside(data: str, base: Path) -> bool:
+    """Whether what [deploy] says of data is a source of samples, not a folder."""
+    return bool(data) and not (base / data).is_dir()
+
+
+def instance_at(federation: Any, name: str, base: Path) -> Any:
+    """What a node builds: from its own data only, where clients have data of their own."""
+    if not federation.named:
+        return federation.instance()
+    return federation.instance(setup=federation.setup(site=site_of(federation, name, base)))
+
+
+def instance_of_all(federation: Any, base: Path) -> Any:
+    """What a simulation builds, to measure the rows of nodes by; without data, where those come from outside."""
+    outside = comes_from_outside(federation.deploy.data.replace(MARK, ""), base)
+    return instance_at(federation, "", base) if outside else federation.instance()
+
+
+def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(), piece: int = PIECE) -> View:
     """The view of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
 
-    Many nodes in one process may share an `instance`: each has its own row of it.
+    `base` is the folder of the description. Many nodes in one process may share an `instance`: each has its own row.
     """
     refuse_attack(federation)
-    instance = federation.instance() if instance is None else instance
+    instance = instance_at(federation, name, base) if instance is None else instance
     roster = roster_of(instance)
     member = roster.member(name)
-    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds)
+    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds, piece)
     mine = row(instance.plan.tables[member.role], member.number)
     incoming, outgoing = [], []
     for turn in instance.plan.turns:

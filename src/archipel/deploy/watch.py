@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from archipel.deploy.assemble import fill, read_rows, rows_at
+from archipel.deploy.view import instance_of_all
 
 SHOWN = 12  # nodes in the table, beside the servers
 SCORED = 2.0  # seconds between two measurements
@@ -17,7 +18,7 @@ class Watch:
 
     def __init__(self, fleet: Any, chaos: Any = None):
         self.fleet, self.chaos = fleet, chaos
-        self.instance = fleet.federation.instance()
+        self.instance = instance_of_all(fleet.federation, fleet.description.parent)
         self.scored = 0.0
         self.score: dict[str, float] = {}
 

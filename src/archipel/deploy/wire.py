@@ -10,6 +10,8 @@
 All numbers are little-endian. Arrays are those of the turn's own word (`Turn.word`, `Tell.word`), in its order, shapes
 and types: nothing about them is on the wire, and a frame of any other size is refused before anything is allocated.
 Numbers must be finite, offsets within the model.
+
+A word of more than `PIECE` bytes goes in pieces (`pieces`): after the header the number of the piece and a checksum.
 """
 
 import math
@@ -24,16 +26,22 @@ from archipel.errors import BadInput, Diverged
 from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
-HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST = range(11)
-KINDS = ("hello", "ack", "word", "quiet", "ask", "told", "nothing", "here", "away", "over", "lost")
+HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, SOME, GOT, STATUS = range(14)
+KINDS: tuple[str, ...] = ("hello", "ack", "word", "quiet", "ask", "told", "nothing")
+KINDS += ("here", "away", "over", "lost", "some", "got", "status")
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
+PIECE = 1 << 18  # bytes of a word that go at once
 
 FEW = 64
 HALF, WHOLE = 1 << 15, 1 << 16
 LITTLE = sys.byteorder == "little"
 HEADER = struct.Struct("<BBHHHI")
 GREETING = struct.Struct("<QQI8s")  # my store, your store as I know it, what I expect next, what we run
+PIECED = struct.Struct("<II")  # the number of a piece, its checksum
+ARRIVED = struct.Struct("<IQ")  # the first piece that lacks, and which of the 64 after it do not
+STATE = struct.Struct("<dII")  # of STATUS: what was paid (NaN: nothing is counted), updates, rows that were skipped
+SIZES = {HELLO: GREETING.size, GOT: ARRIVED.size, STATUS: STATE.size}  # of bodies that are no words
 
 
 class Refused(ValueError):
@@ -134,14 +142,15 @@ def finite(flat: Any) -> bool:
 class Vocabulary:
     """All that a federation's nodes can say to each other."""
 
-    def __init__(self, turns: Any, model: int, rounds: int):
+    def __init__(self, turns: Any, model: int, rounds: int, piece: int = PIECE):
         from archipel.turns import Tell
 
         if len(turns) > TURNS:
             raise BadInput("turns", len(turns), f"at most {TURNS} turns in a round")
         self.words = [layout(turn.word, TOLD if isinstance(turn, Tell) else WORD, model) for turn in turns]
-        self.rounds = rounds
-        self.largest = HEADER.size + max([GREETING.size, *(word.size for word in self.words)])
+        self.rounds, self.piece = rounds, piece
+        self.widest = max(word.size for word in self.words)
+        self.largest = HEADER.size + max(GREETING.size, min(self.widest, PIECED.size + piece))
 
     def write(self, turn: int, word: Any) -> bytes:
         """A word as bytes. A node never says what a neighbour would refuse."""
@@ -173,15 +182,37 @@ class Vocabulary:
             word = self.words[turn]
             if kind != word.kind or size != HEADER.size + word.size:
                 raise Refused("wrong size")
-            self.check(word, data)
-        elif size != HEADER.size + (GREETING.size if kind == HELLO else 0):
+            self.check(word, data, HEADER.size)
+        elif kind == SOME:
+            self.check_piece(turn, data)
+        elif size != HEADER.size + SIZES.get(kind, 0):
             raise Refused("wrong size")
         return Frame(kind, turn, bool(second & ALSO_ASKS), tag, seq, ack, round, data[HEADER.size :])
 
-    def check(self, word: Word, data: bytes) -> None:
+    def frame(self, turn: int) -> int:
+        """The bytes of the largest frame in which a turn's word, or a piece of it, goes."""
+        return HEADER.size + (PIECED.size + self.piece if self.pieces(turn) else self.words[turn].size)
+
+    def pieces(self, turn: int) -> int:
+        """In how many pieces a turn's word goes; 0: as a whole."""
+        size = self.words[turn].size
+        return -(-size // self.piece) if size > self.piece else 0
+
+    def check_piece(self, turn: int, data: bytes) -> None:
+        """Refuse what is no piece of the turn's word."""
+        if len(data) < HEADER.size + PIECED.size:
+            raise Refused("wrong size")
+        i, check = PIECED.unpack_from(data, HEADER.size)
+        left = self.words[turn].size - i * self.piece
+        if i >= self.pieces(turn) or len(data) != HEADER.size + PIECED.size + min(left, self.piece):
+            raise Refused("no such piece")
+        if zlib.crc32(memoryview(data)[HEADER.size + PIECED.size :]) != check:
+            raise Refused("a damaged piece")
+
+    def check(self, word: Word, data: bytes, begin: int = 0) -> None:
         """Refuse numbers that are not finite, and offsets beyond the model."""
         for field in word.fields:
-            flat = np.frombuffer(data, field.dtype, field.numbers, HEADER.size + field.begin)
+            flat = np.frombuffer(data, field.dtype, field.numbers, begin + field.begin)
             if field.dtype.kind == "f" and not finite(flat):
                 raise Refused("NaN or infinity")
             if field.below and not all(0 <= offset < field.below for offset in flat.tolist()):

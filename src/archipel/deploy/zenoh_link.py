@@ -21,6 +21,8 @@ from archipel.errors import BadInput, Missing
 LEASE = 10_000  # milliseconds after which a silent connection counts as lost
 GREETING = 30_000  # and in which two nodes must have shown each other their certificates, on slow machines too
 EAR = 1 << 14  # frames that wait to be heard; further ones wait in the network
+PATIENCE = 1_000_000  # microseconds that a piece of something large waits for room on its link
+QUEUE = 16  # batches of 64 KB that wait to leave
 RETRY = {"period_init_ms": 100, "period_max_ms": 4000, "period_increase_factor": 2}
 
 
@@ -52,6 +54,8 @@ def bare_config(listen: list[str], connect: list[str], largest: int) -> dict[str
         "transport/unicast/max_sessions": 10_000,
         "transport/unicast/accept_pending": 1_000,
         "transport/link/tx/lease": LEASE,
+        "transport/link/tx/queue/size/data": QUEUE,
+        "transport/link/tx/queue/congestion_control/drop/max_wait_before_drop_fragments": PATIENCE,
         "transport/link/rx/max_message_size": largest + 1024,
     }
 

@@ -167,6 +167,15 @@ class Learn(Protocol):
         ...
 
 
+def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
+    """(rows, size): where everyone of "clients" or "servers" starts, in a copy: an earlier run's end, or zero."""
+    if setup.start is not None:
+        return setup.start[who].copy()
+    start, rows = learn.start(setup), setup.task.clients if who == "clients" else setup.graph.servers
+    # zeros are memory only where they are written: clients that never learned cost none
+    return np.repeat(start[None], rows, 0) if start.any() else np.zeros((rows, len(start)), start.dtype)
+
+
 class Protect(Protocol):
     """A way to protect."""
 

@@ -27,6 +27,7 @@ from archipel.parts import (
     Settings,
     SharePiece,
     empty,
+    start_of,
 )
 from archipel.parts.forging import forge_of
 from archipel.parts.mix.mean import Mean
@@ -275,6 +276,8 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
+    if learn.shared is not None and setup.start is not None:
+        raise BadInput("--from", "weights", "a complete state: what this learn part plays are sums of all gradients")
     if learn.shared is not None:
         share = share._replace(write=viewing(share.write, learn.shared), tell=viewing(share.tell, learn.shared))
         written = viewing(mix.write, learn.shared) if mix.write else None
@@ -316,11 +319,10 @@ def is_mutual(graph: Any) -> bool:
     return len(graph.across) == 1 and not graph.one_way
 
 
-def nodes(pieces: Pieces, start: Any, rows: int, mix: Any, across: Any, keeps: bool) -> Node:
-    """The table of those that have data."""
-    # zeros are memory only where they are written: clients that never learned cost none
-    table = np.repeat(start[None], rows, 0) if start.any() else np.zeros((rows, len(start)), start.dtype)
-    before = table.copy() if keeps and start.any() else np.zeros((rows, len(start) if keeps else 0), table.dtype)
+def nodes(pieces: Pieces, table: Any, mix: Any, across: Any, keeps: bool) -> Node:
+    """The table of those that have data; `table` has their models."""
+    rows = len(table)
+    before = table.copy() if keeps else np.zeros((rows, 0), table.dtype)
     return Node(table, before, pieces.learn.state, pieces.protect.state, pieces.share.state, mix, across)
 
 
@@ -336,7 +338,7 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     acts = protect.word, write, remember if keeps else forget, settle
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
-    table = nodes(pieces, parts.learn.start(setup), count, mix.state, empty(count), keeps)
+    table = nodes(pieces, start_of(parts.learn, setup), mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
     turn = Turn(
         "peer", "peer", acting(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
@@ -388,9 +390,9 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
         parameters[2] = size
     asked = parts.asked if asks is None else asks.settings
     settings = settings_of(pieces, across.settings if across else NONE, asked)
-    start, count = parts.learn.start(setup), setup.task.clients
-    table = nodes(pieces, start, count, empty(count), empty(count), keeps)
-    model = np.repeat(start[None], graph.servers, 0)
+    count = setup.task.clients
+    table = nodes(pieces, start_of(parts.learn, setup), empty(count), empty(count), keeps)
+    model = start_of(parts.learn, setup, "servers")
     nothing: Empty = empty(graph.servers)
     server = Node(
         model, model[:, :0].copy() if not mix.before else model.copy(),

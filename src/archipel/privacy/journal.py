@@ -37,10 +37,9 @@ def _line(entry: dict[str, Any], before: str) -> tuple[bytes, str]:
     return f"{check} {text}\n".encode(), check
 
 
-def _parse(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int, str]:
-    """The entries, how many bytes of the file are good, and the last checksum."""
+def parse(content: bytes, path: Path, good: int = 0, check: str = SEED) -> tuple[list[dict[str, Any]], int, str]:
+    """The entries, how many bytes of the file are good, and the last checksum; from a place on that is known."""
     entries: list[dict[str, Any]] = []
-    good, check = 0, SEED
     while good < len(content):
         end = content.find(b"\n", good)
         if end < 0:
@@ -65,15 +64,16 @@ def _parse(content: bytes, path: Path) -> tuple[list[dict[str, Any]], int, str]:
 class FileJournal:
     """An open journal file. Only one at a time: a second process is refused.
 
-    `file` is what keeps the lines, where that is not a file of this machine (`deploy.world.File`).
+    `file` is what keeps the lines, where that is not a file of this machine (`deploy.world.File`); `known` is how much
+    of it was read before, and its checksum then: only what came since is in `entries`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], file: Any = None):
+    def __init__(self, path: str | os.PathLike[str], file: Any = None, known: tuple[int, str] = (0, SEED)):
         self.path = Path(path)
         fresh = file is None and not self.path.exists()
         self.file = LockedFile(self.path, "ledger", "a file that no other process has open") if file is None else file
         try:
-            self.entries, self.size, self.check = _parse(self.file.read(), self.path)
+            self.entries, self.size, self.check = parse(self.file.read(), self.path, *known)
             self.file.truncate(self.size)
             self.file.sync()
             if fresh:

@@ -130,6 +130,7 @@ class Journal(Protocol):
     """Where charges are kept; `append` returns when the line is safe."""
 
     def append(self, charge: Charge) -> None: ...
+    def close(self) -> None: ...
 
 
 # --- the ledger ---------------------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ from archipel.privacy.calibration import (
     participations,
     participations_by_lemma_1,
 )
-from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, EpsilonBudget, Ledger, Terms
+from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, EpsilonBudget, Ledger, Terms
 from archipel.privacy.policy import Privacy, Range, amounts
-from archipel.privacy.releases import LARGEST, Gaussian, Laplace, Relation, Release, Sampled
+from archipel.privacy.releases import LARGEST, Gaussian, Laplace, Relation, Release, Sampled, as_json, from_json
 
 CLOSE = 0.001  # how far below epsilon, relatively, the noise may leave us
 NOTHING_YET = History()
@@ -236,6 +236,16 @@ class PersonalLedgers(NamedTuple):
         for ledger in self.ledgers:
             ledger.terms = ledger.terms.assuming(further)
         return self
+
+    def state(self) -> list[Any]:
+        """Everyone's charges, for a checkpoint."""
+        return [[(c.round, as_json(c.release), c.times) for c in ledger.charges] for ledger in self.ledgers]
+
+    def restore(self, state: list[Any]) -> None:
+        """Ledgers with these charges."""
+        for k, (old, entries) in enumerate(zip(self.ledgers, state)):
+            charges = [Charge(n, from_json(release), times) for n, release, times in entries]
+            self.ledgers[k] = Ledger(old.node, old.terms, old.budget, charges)
 
     def budgets(self) -> list[float]:
         return [ledger.budget.epsilon for ledger in self.ledgers]  # type: ignore[union-attr]

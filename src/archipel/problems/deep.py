@@ -14,23 +14,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from archipel.clients import People
 from archipel.describe import Checked, key
 from archipel.errors import BadInput, did_you_mean
-from archipel.problems import files
+from archipel.problems import files, folders
 from archipel.problems.datasets import images
 from archipel.problems.datasets.npz import arrays_in
 from archipel.problems.frame import CLASS, NUMBER, Frame
 from archipel.problems.models.networks import Network, Units, build, one_thread, torch_or_sentence
 from archipel.problems.splits import partition
-from archipel.problems.splits.shards import Shards, gather, hold_out, one
+from archipel.problems.splits.shards import Shards, divide, gather, hold_out, one, remaining
 from archipel.problems.stored import Empty
 from archipel.problems.task import MOST_CLIENTS, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
+HELD_OUT = 0.2  # of a client's samples, where there is no test set
 SUBSET = 211  # the tag of the draw that keeps some of the samples
 SETTINGS = {  # which keys a split takes
     "shards": ("each",),
@@ -72,13 +74,18 @@ class Deep(Checked):
     """A network on labelled samples.
 
     An npz of your own has x and y (and x_test, y_test, and columns to split by). A network sees (x - center) / spread,
-    where pictures go from 0 to 1.
+    where pictures go from 0 to 1. With a table [clients] each client's data are its own: files in a folder of its name,
+    or a data set that a function of yours makes of the name; what a sample looks like is declared, `shape` and
+    `classes`.
     """
 
     section = "problem"
+    takes_clients: ClassVar[bool] = True
 
     dataset: str = key("digits", "the pictures, by the name of their data set")
-    data: str = key("", "your own data in place of a data set: an npz, or a folder with a file for each client")
+    data: str = key("", "your own data: an npz, a folder with a file for each client, or file.py:function of a name")
+    shape: tuple[int, ...] = key((), "the shape of a sample, where clients have data of their own", at_least=1)
+    classes: int = key(0, "how many classes there are, where clients have data of their own", at_least=0)
     model: str = key("cnn", 'the network: cnn, mlp, or your own as in "my_model.py:Net"')
     widths: tuple[int, ...] = key((), "the widths of the hidden layers; none given: the network's own", at_least=1)
     activation: str = key("relu", "what stands between the layers of cnn and mlp", choices=("relu", "tanh"))
@@ -103,19 +110,39 @@ class Deep(Checked):
     center: float = key(0.0, "what is subtracted from inputs; public, not taken from the data")
     spread: float = key(1.0, "what inputs are then divided by; public, not taken from the data", above=0)
 
-    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, people: People | None = None) -> Task:
         """The data dealt by the seed, and the network with the seed's initial weights."""
         torch_or_sentence()
         if data_kind != "deep":
             right = f"a problem for linear models with this algorithm; deep ones go with {DEEP_ALGORITHMS}"
             raise BadInput("problem.kind", "deep", right)
+        if people is not None:
+            train, test = self.apart(people, seed)
+            task = deep_task(self, train, test, 1.0, self.classes, seed, dtype)
+            return task._replace(apart=True, samples=tuple(remaining(people.samples, HELD_OUT).tolist()))
         train, test, top = self.dealt(seed)
-        return deep_task(self, train, test, top, seed, dtype)
+        return deep_task(self, train, test, top, int(max(train.y.max(), test.y.max())) + 1, seed, dtype)
+
+    def apart(self, people: People, seed: int) -> tuple[Shards, Shards]:
+        """The samples of everyone who can be seen here."""
+        unknown = "nobody sees everyone's data"
+        if not self.data:
+            raise BadInput("problem.data", "(none)", "the clients' own data: files, or file.py:function of a name")
+        if not self.shape:
+            raise BadInput("problem.shape", "(none)", f"the shape of a sample, as in [1, 28, 28]: {unknown}")
+        if not self.classes and self.loss == "cross-entropy":
+            raise BadInput("problem.classes", 0, f"how many classes there are: {unknown}")
+        if self.test:
+            raise BadInput("problem.test", self.test, f"0: {unknown}")
+        everything = folders.together(folders.read_people(people, self.data, files.Reading(), self.shape))
+        if self.loss == "cross-entropy" and len(everything.y) and everything.y.max() >= self.classes:
+            raise BadInput("problem.classes", self.classes, f"more: there is a label {everything.y.max():g}")
+        return divide(everything, HELD_OUT, self.hold, seed)
 
     def dealt(self, seed: int) -> tuple[Shards, Shards, float]:
         """Training data by client, test data, and the largest value of x."""
         if self.data and not self.data.endswith(".npz"):
-            train, test = files.read_split(self.data, 0.2, seed=seed, hold=self.hold)
+            train, test = files.read_split(self.data, HELD_OUT, seed=seed, hold=self.hold)
             return train, fewer(test, self.test, seed), 1.0
         pool = own_pool(self.data, seed) if self.data else picture_pool(self.dataset, self.shrink)
         kept = some(len(pool.y), self.samples, seed, "problem.samples")
@@ -171,7 +198,7 @@ def own_pool(data: str, seed: int) -> Pool:
     top = 255.0 if x.dtype == np.uint8 else 1.0
     if "x_test" in arrays and "y_test" in arrays:
         return Pool(x, y, arrays["x_test"], arrays["y_test"], top, columns)
-    _, test = hold_out(one(np.arange(len(y))[:, None], y), 0.2, seed)
+    _, test = hold_out(one(np.arange(len(y))[:, None], y), HELD_OUT, seed)
     held = np.isin(np.arange(len(y)), test.x[:, 0])
     return Pool(x[~held], y[~held], x[held], y[held], top, {name: a[~held] for name, a in columns.items()})
 
@@ -219,21 +246,22 @@ def tensors(shards: Shards, loss: str, dtype: Any) -> tuple[Any, Any]:
 
     x = shards.x if shards.x.dtype == np.uint8 else shards.x.astype(dtype)
     labels = loss == "cross-entropy"
-    if labels and (np.any(shards.y != np.round(shards.y)) or shards.y.min() < 0):
+    if labels and np.any((shards.y != np.round(shards.y)) | (shards.y < 0)):
         raise BadInput("problem.data", "targets that are not labels", 'labels 0, 1, 2, ... or loss = "squared"')
     y = shards.y.astype(np.int64 if labels else dtype)
     return torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)
 
 
-def deep_task(problem: Deep, train: Shards, test: Shards, top: float, seed: int, dtype: Any) -> Task:
+def deep_task(problem: Deep, train: Shards, test: Shards, top: float, classes: int, seed: int, dtype: Any) -> Task:
     """A network, its clients' data, and its score on the test data."""
     x, y = tensors(train, problem.loss, dtype)
     test_x, test_y = tensors(test, problem.loss, dtype)
-    count = int(max(train.y.max(), test.y.max())) + 1 if problem.loss == "cross-entropy" else 1
+    count = classes if problem.loss == "cross-entropy" else 1
     module = build(problem.model, tuple(x.shape[1:]), count, seed, problem.widths, problem.activation)
     units = Units(top, problem.center, problem.spread)
-    network = Network(module, LOSSES[problem.loss], x, units, dtype, problem.model)
-    check_answers(network, x[:2], count, problem.model)
+    looks = x[:2] if len(x) else x.new_zeros((2, *x.shape[1:]))  # a server has no samples
+    network = Network(module, LOSSES[problem.loss], looks, units, dtype, problem.model)
+    check_answers(network, looks, count, problem.model)
 
     def score(models: dict[str, Any], round: int) -> dict[str, Any]:
         if "server" in models:

@@ -183,6 +183,8 @@ def read_npz(path: Path, how: Reading) -> Client:
     names = tuple(map(str, arrays.get("columns", ())))
     if names and len(names) != x.shape[1]:
         raise BadInput(KEY, f"{path.name}, {len(names)} columns", f"a name for each of {x.shape[1]} columns")
+    if how.columns and not names and len(how.columns) == x.shape[1]:
+        names = tuple(how.columns)  # a file without names has them in the order of the description
     if how.columns:
         x, names = x[:, [_place(path, name, names) for name in how.columns]], tuple(how.columns)
     rows = [f"row {row} (from 0)" for row in range(len(y))]

@@ -49,6 +49,18 @@ class Frame(NamedTuple):
         x = np.asarray(x, self.precision)
         return x if self.world is None else mapped(self.world, x)
 
+    def told(self, target: Any) -> float:
+        """A target in the user's units as the models of the run saw it: a number, or one of two labels as -1 or 1."""
+        if self.predicts != LABEL:
+            told = (float(numbers("target", target)) - self.target_center) / self.target_spread
+            if not np.isfinite(told):
+                raise BadInput("target", target, "a finite number")
+            return told
+        label = label_of(target)
+        if not label or (label not in self.labels and not self.labels[0].startswith("not ")):
+            raise BadInput("target", target, f"one of {', '.join(self.labels)}")
+        return 1.0 if label == self.labels[1] else -1.0
+
     def table(self, rows: Any) -> Any:
         """Rows as numbers, in the order of the columns: an array, a table by column, or a list of such rows."""
         if isinstance(rows, np.ndarray) or not isinstance(rows, Mapping | Sequence):

@@ -1,18 +1,20 @@
 """A user's own data as a problem, looked at first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from archipel.clients import People
 from archipel.describe import REQUIRED, Checked, key
 from archipel.errors import BadInput
-from archipel.problems import files, look
+from archipel.problems import files, folders, look
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, framed, measured_task
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.tested import Tested
-from archipel.problems.splits.shards import Scaling, Shards, TrainTest, standard
+from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, remaining, standard
 from archipel.problems.task import MOST_COSINES, Task
 
 
@@ -21,14 +23,19 @@ class Files(Checked):
     """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
 
     Units that are known, `center` and `scale`, cost no privacy; others are taken from everyone's data, and then every
-    guarantee says `assumed`.
+    guarantee says `assumed`. With a table [clients] each client's files are its own, in a folder of its name (or where
+    {name} stands), and nothing is taken from everyone's data: columns and units are declared.
     """
 
     section = "problem"
+    takes_clients: ClassVar[bool] = True
 
-    data: str = key(REQUIRED, 'the clients\' files: a folder, or a pattern such as "sensors/*.csv"')
+    data: str = key(
+        REQUIRED, 'the clients\' files: a folder, or a pattern such as "sensors/*.csv"; or file.py:function of a name'
+    )
     target: str = key("y", "the column that is predicted")
     columns: tuple[str, ...] = key((), "the columns to predict from; none named: all but the target")
+    inputs: tuple[str, ...] = key((), "the same as columns")
     unit: str = key("", 'the unit of the target, as in "mg/l", for reports')
     separator: str = key("", "what stands between the cells of a csv; none given: what its header has most of")
     missing: str = key(
@@ -49,7 +56,9 @@ class Files(Checked):
     width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
     standardise: bool = key(True, "whether inputs (and a target that is a number) have mean 0 and deviation 1")
     center: dict = key(dict, "what is subtracted from a column, by its name; public, not taken from the data")
-    scale: dict = key(dict, "what a column is divided by, by its name; public, not taken from the data")
+    scale: dict = key(
+        dict, "what a column is divided by, by its name, or {unit, center, spread}; public, not taken from the data"
+    )
     horizon: int = key(
         0, "the rounds over which a client's samples arrive in a stream; 0: those of the run", at_least=0, unit="rounds"
     )
@@ -61,15 +70,37 @@ class Files(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs and self.columns:
+            raise BadInput("problem.inputs", list(self.inputs), "either inputs or columns, which are the same")
+        object.__setattr__(self, "columns", self.inputs or self.columns)
+        object.__setattr__(self, "inputs", ())
         twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
         if twice:
             raise BadInput("problem.columns", twice[0], "each column once")
-        for name in ("center", "scale"):
-            for column, value in getattr(self, name).items():
+        for column, given in self.scale.items():
+            if isinstance(given, dict) and not set(given) <= {"unit", "center", "spread"}:
+                raise BadInput(f"problem.scale.{column}", given, "a table of unit, center and spread")
+            if isinstance(given, dict) and "center" in given and column in self.center:
+                raise BadInput(f"problem.center.{column}", self.center[column], "one center for a column")
+        for name, given in (("center", self.centers), ("scale", self.spreads)):
+            for column, value in given.items():
                 good = isinstance(value, int | float) and np.isfinite(value) and (name == "center" or value > 0)
                 if isinstance(value, bool) or not good:
                     right = "a finite number" if name == "center" else "a positive number"
                     raise BadInput(f"problem.{name}.{column}", value, right)
+
+    @property
+    def centers(self) -> dict[str, Any]:
+        """What is subtracted from a column."""
+        tables = {name: given for name, given in self.scale.items() if isinstance(given, Mapping)}
+        return self.center | {name: given["center"] for name, given in tables.items() if "center" in given}
+
+    @property
+    def spreads(self) -> dict[str, Any]:
+        """What a column is divided by."""
+        tables = {name: given for name, given in self.scale.items() if isinstance(given, Mapping)}
+        plain = {name: given for name, given in self.scale.items() if name not in tables}
+        return plain | {name: given["spread"] for name, given in tables.items() if "spread" in given}
 
     @property
     def reading(self) -> files.Reading:
@@ -82,37 +113,96 @@ class Files(Checked):
         """The values of the columns of words, as labels."""
         return {name: tuple(map(files.label_of, values)) for name, values in self.categories.items()}
 
-    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, people: People | None = None) -> Task:
         """The files' samples, split into training and test."""
         for name, weight in (("l1", self.l1), ("l2", self.l2)):
             if weight > 0 and data_kind == "stream":
                 raise BadInput(f"problem.{name}", weight, "0 for an algorithm that learns from a stream")
-        clients = files.read_all(self.data, self.reading)
-        train, test = files.split(clients, self.data, self.test, self.reading, seed, self.hold)
+        if people is None:
+            everyone = files.read_all(self.data, self.reading)
+            train, test = files.split(everyone, self.data, self.test, self.reading, seed, self.hold)
+            labels = files.labels(everyone, self.test, self.reading) if self.loss == "logistic" else ()
+            clients = {path.stem: client for path, client in everyone.items()}
+        else:
+            clients = self.read_apart(people)
+            train, test = self.split_apart(people, clients, seed)
+            labels = (f"not {self.positive}", self.positive) if self.loss == "logistic" else ()
         notes, listed = self.seen(clients, train, test, rounds, data_kind)
-        plain = self.in_units(train, test, dtype)
+        plain = self.in_units(train, test, dtype, people is not None)
         data = self.with_intercept(plain)
         horizon = self.horizon or rounds
         task = measured_task(data, self.features, self.width, self.loss, seed, horizon, dtype, data_kind)
-        told = () if self.all_public(train) else task.assumed_public
-        score = self.scorer(data, seed, dtype).score
-        labels = files.labels(clients, self.test, self.reading) if self.loss == "logistic" else ()
+        told = () if people is not None or self.all_public(train) else task.assumed_public
+        score = self.scorer(data, seed, dtype, people).score
         task = framed(
             task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
             unit=self.unit, labels=labels, categories=self.words,
         )  # fmt: skip
-        return task._replace(
+        task = task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
             unit=self.unit,
         )  # fmt: skip
+        return task if people is None else task._replace(apart=True, samples=self.left_to_learn(people))
+
+    # --- clients that keep their data to themselves -------------------------------------------------------------------
+
+    def read_apart(self, people: People) -> dict[str, files.Client]:
+        """Everyone's samples, as far as they can be seen here."""
+        self.check_declared()
+        columns = self.made_columns()
+        return folders.read_people(people, self.data, self.reading, (len(columns),), columns)
+
+    def check_declared(self) -> None:
+        """Refuse what would have to be taken from everyone's data."""
+        apart = "nobody sees everyone's data"
+        if not self.columns:
+            raise BadInput("problem.columns", "(none)", f"the columns to predict from, by name: {apart}")
+        if self.loss == "logistic" and not self.positive:
+            raise BadInput("problem.positive", "(none)", f"the label that counts as 1: {apart}")
+        needed = [name for name in self.columns if name not in self.categories]
+        needed += [self.target] if self.loss != "logistic" else []
+        lacking = [name for name in needed if name not in self.centers or name not in self.spreads]
+        if self.standardise and lacking:
+            example = f"{lacking[0]} = {{ center = 12, spread = 6 }}"
+            right = f"the units of {', '.join(lacking)}, as in {example}, or standardise = false: {apart}"
+            raise BadInput("problem.scale", ", ".join(self.spreads) or "(none)", right)
+
+    def made_columns(self) -> tuple[str, ...]:
+        """The inputs, where words have become columns of 0 and 1."""
+        made: list[str] = []
+        for name in self.columns:
+            words = self.words.get(name)
+            made += [name] if words is None else [f"{name}={word}" for word in words]
+        return tuple(made)
+
+    def split_apart(self, people: People, clients: Mapping[str, files.Client], seed: int) -> tuple[Shards, Shards]:
+        """What is learned from and what is tested on: a share of each client's samples, or other files of its own."""
+        everything = folders.together(clients)
+        if not isinstance(self.test, str):
+            return divide(everything, self.test, self.hold, seed)
+        columns, unknown = self.made_columns(), people._replace(samples=())
+        apart = folders.read_people(unknown, self.test, self.reading, (len(columns),), columns)
+        return everything, folders.together(apart)
+
+    def left_to_learn(self, people: People) -> tuple[int, ...]:
+        """Everyone's number of samples to learn from, where numbers are public."""
+        if isinstance(self.test, str):
+            return people.samples
+        return tuple(remaining(people.samples, self.test).tolist())
+
+    # --- a look -------------------------------------------------------------------------------------------------------
 
     def seen(
-        self, clients: Any, train: Shards, test: Shards, rounds: int, data_kind: str
+        self, clients: Mapping[str, files.Client], train: Shards, test: Shards, rounds: int, data_kind: str
     ) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
-        """What is to be said of the data, and a row for each client."""
+        """What is to be said of the data, and a row for each client that has any here."""
+        there = folders.with_data(train)
+        if there is None:
+            return (), []
+        train = there
         labels, left_out = self.loss == "logistic", files.left_out(self.data)
         said = look.remarks(train, self.target, labels, left_out)
-        incomplete = {path.stem: client.incomplete for path, client in clients.items()}
+        incomplete = {name: client.incomplete for name, client in clients.items()}
         if sum(incomplete.values()):
             how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
             said.append(f"{sum(incomplete.values()):,} rows lack a value and are {how}.")
@@ -128,18 +218,19 @@ class Files(Checked):
     def all_public(self, shards: Shards) -> bool:
         """Whether no unit is taken from the data."""
         needed = set(shards.columns) | ({self.target} if self.loss != "logistic" else set())
-        return not self.standardise or bool(shards.columns and needed <= set(self.center) & set(self.scale))
+        return not self.standardise or bool(shards.columns and needed <= set(self.centers) & set(self.spreads))
 
-    def in_units(self, train: Shards, test: Shards, dtype: Any) -> TrainTest:
+    def in_units(self, train: Shards, test: Shards, dtype: Any, declared: bool = False) -> TrainTest:
         """Both sets in the units of the run, which its precision can hold."""
         for given in (train, test):
             check_size(given, given, np.float64)
-        for name in {**self.center, **self.scale}:
+        for name in {**self.centers, **self.spreads}:
             if name not in (*train.columns, self.target):
                 raise BadInput("problem.scale", name, f"a column: {', '.join((*train.columns, self.target))}")
-        inputs = standard(train.x, train.columns) if self.standardise else UNCHANGED
-        target = standard(train.y) if self.standardise and self.loss != "logistic" else UNCHANGED
-        if {**self.center, **self.scale}:
+        from_data = self.standardise and not declared
+        inputs = standard(train.x, train.columns) if from_data else UNCHANGED
+        target = standard(train.y) if from_data and self.loss != "logistic" else UNCHANGED
+        if {**self.centers, **self.spreads}:
             inputs, target = self.public(inputs, train.columns), self.public(target, (self.target,), alone=True)
         data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
         for given, scaled in ((train, data.train), (test, data.test)):
@@ -151,8 +242,8 @@ class Files(Checked):
         mean = np.broadcast_to(np.asarray(units.mean, float), len(columns)).copy()
         deviation = np.broadcast_to(np.asarray(units.deviation, float), len(columns)).copy()
         for j, name in enumerate(columns):
-            mean[j] = self.center.get(name, mean[j])
-            deviation[j] = self.scale.get(name, deviation[j])
+            mean[j] = self.centers.get(name, mean[j])
+            deviation[j] = self.spreads.get(name, deviation[j])
         return Scaling(mean[0], deviation[0]) if alone else Scaling(mean, deviation)
 
     def with_intercept(self, data: TrainTest) -> TrainTest:
@@ -168,10 +259,11 @@ class Files(Checked):
         )
         return TrainTest(train, test, data.inputs, data.target)
 
-    def scorer(self, data: TrainTest, seed: int, dtype: Any) -> Tested:
+    def scorer(self, data: TrainTest, seed: int, dtype: Any, people: People | None = None) -> Tested:
         """How models are scored: on everyone's test samples, or each client's on its own."""
         test, own = data.test, self.judged == "own"
-        if own and (test.names != data.train.names or np.any(test.sizes == 0)):
+        at_site = people is not None and people.site is not None
+        if own and not at_site and (test.names != data.train.names or np.any(test.sizes == 0)):
             raise BadInput("problem.judged", "own", "test samples of every client that learns, and of nobody else")
         x = np.asarray(test.x, dtype)
         if self.features:

@@ -46,7 +46,7 @@ def stored_task(shards: Shards, score: Score, dtype: Any = np.float64) -> Task:
     source = Samples(x, np.ascontiguousarray(shards.y, dtype), shards.starts)
 
     def inputs(samples: int) -> Iterator[Any]:
-        for k in range(min(shards.clients, REHEARSED)):
+        for k in np.flatnonzero(shards.sizes)[:REHEARSED]:
             yield x[shards.starts[k] : shards.starts[k + 1]][:samples]
 
     return Task(source, Empty(np.zeros(1)), shard_of, x.shape[1], shards.clients, score, inputs, False, shards.names)
@@ -111,10 +111,9 @@ def streamed_task(shards: Shards, score: Score, world: World | None, horizon: in
     )
 
     def inputs(samples: int) -> Iterator[Any]:
-        for k in range(min(shards.clients, REHEARSED)):
+        for k in np.flatnonzero(shards.sizes)[:REHEARSED]:
             mine = x[shards.starts[k] : shards.starts[k + 1]][:samples]
-            if len(mine):
-                yield mine if world is None else mapped(world, mine)
+            yield mine if world is None else mapped(world, mine)
 
     sample = Seen(np.zeros(size, dtype), np.zeros(1, dtype))
     return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names)

@@ -1,7 +1,7 @@
 """Large stars in blocks of clients: what a block says is added up by itself, and blocks are added in their order.
 
-A sum in floating point depends on its order. There are always as many blocks, however many threads or workers play them,
-so a model has the same bits on one core, on two, and on a cluster (`archipel.cluster`).
+A sum in floating point depends on its order. There are always as many blocks, however many threads or workers play
+them, so a model has the same bits on one core, on two, and on a cluster (`archipel.cluster`).
 """
 
 from collections.abc import Callable
@@ -92,8 +92,8 @@ class BlockEngine:
 
     def __init__(self, instance: Instance, threads: int = 1):
         self.blocks = Blocks(instance)
-        made = self.blocks.rounds
-        self.board, self.mail = made.board, made.mails[1]
+        self.rounds = self.blocks.rounds
+        self.board, self.mail = self.rounds.board, self.rounds.mails[1]
         self.merger = build(advancing((merging(instance.plan.turns[1].merge),)))
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
@@ -121,8 +121,8 @@ class BlockEngine:
 
     @property
     def updates(self) -> int:
-        return self.blocks.rounds.updates
+        return self.rounds.updates
 
     @property
     def messages(self) -> list[int]:
-        return self.blocks.rounds.messages
+        return self.rounds.messages

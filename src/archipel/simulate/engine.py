@@ -10,6 +10,7 @@ from archipel.errors import BadInput
 from archipel.node import mapped
 from archipel.simulate.instance import Instance, all_edges
 from archipel.simulate.plain import PlainEngine
+from archipel.simulate.rounds import Rounds
 from archipel.topology import Graph
 
 if TYPE_CHECKING:
@@ -22,14 +23,20 @@ MOST_REHEARSED = 64  # nodes of another graph, all of which do
 _compiling = threading.Lock()
 
 
-class Engine(Protocol):
-    """Plays rounds and counts what was done."""
+class Counted(Protocol):
+    """What was done."""
 
     @property
     def updates(self) -> int: ...
 
     @property
     def messages(self) -> list[int]: ...
+
+
+class Engine(Counted, Protocol):
+    """Plays rounds and counts what was done."""
+
+    rounds: Rounds
 
     def advance(self, first: int, last: int) -> None: ...
 

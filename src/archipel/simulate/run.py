@@ -1,5 +1,6 @@
 """Runs a federation: seeds side by side, measurements on the way, what was done so far kept on Ctrl-C."""
 
+import math
 import os
 import threading
 import time
@@ -16,7 +17,8 @@ from archipel.errors import BadInput, Diverged
 from archipel.node import weight_of
 from archipel.privacy.accountant import MANY
 from archipel.results import Result, Row
-from archipel.simulate.engine import Engine
+from archipel.simulate.checkpoint import LARGE, NOWHERE, Keep, Watch, restore, save, size_of, sums_of
+from archipel.simulate.engine import Counted, Engine
 from archipel.simulate.instance import Instance
 
 Progress = Callable[[int, int, str], None]  # rounds done, rounds in all (over all seeds), what is going on
@@ -25,14 +27,17 @@ Progress = Callable[[int, int, str], None]  # rounds done, rounds in all (over a
 class Recorder:
     """One seed's run and what was measured of it. A `strict` one ends where a model is not finite any more."""
 
-    def __init__(self, federation: Any, seed: int, side_by_side: bool, strict: bool = True, setup: Any = None):
-        self.setup = setup  # where it is made already
+    def __init__(self, federation: Any, seed: int, side_by_side: bool, strict: bool = True, keep: Keep = NOWHERE):
+        self.setup: Any = None  # where it is made already
+        self.keep = keep
+        self.sums: dict[str, int] = {}  # of what the stream remembers at first
         self.federation, self.seed, self.side_by_side, self.strict = federation, seed, side_by_side, strict
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
         self.graph: Any = None
         self.task: Any = None
         self.ledger: Any = None
+        self.before: Any = None  # what was paid for the weights that it starts from
         self.paid: list[tuple[int, Any]] = []  # at every measurement, what everyone had paid; of few clients only
         self.done = 0
         self.done_rows = 0  # of the measurements that are whole
@@ -41,14 +46,24 @@ class Recorder:
     def play(self, stop: threading.Event, note: Callable[[int, str], None]) -> "Recorder":
         """Play all rounds, measuring every so often, until done or told to stop."""
         federation = self.federation
-        instance, self.setup = federation.instance(self.seed, self.setup), None
+        saved = self.keep.found(federation, self.seed)
+        setup, self.setup = self.setup or federation.setup(self.seed), None
+        if saved is None and self.keep.start is not None:
+            self.before = self.keep.model(federation, self.seed).told["paid"]
+            setup = self.keep.begun(federation, setup)
+        instance = federation.instance(self.seed, setup)
         self.graph, self.task = instance.graph, instance.task
         if self.seed == federation.seed and instance.plan.late == 0 and may_be_late(instance.conditions):
             warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
         engine.advance(0, 0)
-        self.measure(instance, engine)
+        watch, kept, self.sums = Watch(self.keep.seconds), -1, sums_of(instance)
+        if saved is None:
+            self.measure(instance, engine)
+        elif not restore(saved, self, instance, engine.rounds) and self.is_mark():
+            note(self.done, "")
+            self.measure(instance, engine)
         while self.done < federation.rounds and not stop.is_set():
             until = min(federation.rounds, self.done - self.done % federation.every + federation.every)
             begun = time.perf_counter()
@@ -56,12 +71,35 @@ class Recorder:
             self.seconds += time.perf_counter() - begun
             note(until - self.done, "")
             self.done = until
+            last = until == federation.rounds or stop.is_set()
+            if watch.due() or (last and self.keeps(instance, engine)):  # before the end is measured: it may not be it
+                self.save(instance, engine, False)
+                kept = until
             self.measure(instance, engine)
+        if kept < self.done and self.keeps(instance, engine):
+            self.save(instance, engine, True)
         if instance.plan.accountant:
             self.ledger = instance.plan.accountant.ledger(instance.plan.tables, self.paid)
+            if self.before is not None:
+                self.ledger["before"] = self.before
         return self
 
-    def measure(self, instance: Instance, engine: Engine) -> None:
+    def is_mark(self) -> bool:
+        """Whether models are measured in this round."""
+        return self.done % self.federation.every == 0 or self.done == self.federation.rounds
+
+    def keeps(self, instance: Instance, engine: Engine) -> bool:
+        """Whether the state is kept where a run ends: if it is asked for, or not large."""
+        small = self.keep.folder is not None and size_of(instance, engine.rounds) <= LARGE
+        return small or self.keep.seconds < math.inf
+
+    def save(self, instance: Instance, engine: Engine, measured: bool) -> None:
+        """A checkpoint."""
+        if self.keep.folder is not None:
+            path = self.keep.path(self.seed, self.seed == self.federation.seed, self.keep.folder)
+            save(path, self, instance, engine.rounds, measured)
+
+    def measure(self, instance: Instance, engine: Counted) -> None:
         """Scores of the models, and what was sent so far."""
         self.models = self.federation.algorithm.models(instance.plan.tables)
         if self.strict and not all(map(finite, self.models.values())):
@@ -117,10 +155,11 @@ def run(
     progress: Progress | None = None,
     theory: dict[str, float] | None = None,
     watch: Callable[[list[Recorder]], None] | None = None,
+    keep: Keep = NOWHERE,
 ) -> Result:
     """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges.
 
-    `watch` is given the recorders before they begin, to look into while they run.
+    `watch` is given the recorders before they begin, to look into while they run. `keep` says where states are kept.
     """
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise BadInput("seeds", seeds, "a whole number, at least 1")
@@ -137,7 +176,7 @@ def run(
             if progress:
                 progress(done[0], total, what)
 
-    recorders = [Recorder(federation, federation.seed + i, seeds > 1, strict) for i in range(seeds)]
+    recorders = [Recorder(federation, federation.seed + i, seeds > 1, strict, keep) for i in range(seeds)]
     recorders[0].setup = setup
     if watch:
         watch(recorders)

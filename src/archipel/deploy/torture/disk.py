@@ -52,6 +52,8 @@ def applied(content: bytes, at: int, data: bytes | None) -> bytes:
     """Content after a write, or after a truncation."""
     if data is None:
         return content[:at] + bytes(max(0, at - len(content)))
+    if at == len(content):
+        return content + data
     if len(content) < at:
         content += bytes(at - len(content))
     return content[:at] + data + content[at + len(data) :]
@@ -163,8 +165,9 @@ class SimulatedFile:
     def read(self) -> bytes:
         return self.inode.now
 
-    def write(self, data: bytes, at: int) -> None:
+    def write(self, data: bytes | memoryview, at: int) -> None:
         self.disk.begin()
+        data = bytes(data)
         if self.disk.full and at + len(data) > len(self.inode.now):
             room = max(0, len(self.inode.now) - at)
             self.inode.apply(at, data[:room])

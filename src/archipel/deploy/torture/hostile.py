@@ -38,7 +38,7 @@ def hostile(key: int, node: Any, to: str) -> bytes:
     if kind == 7:  # acknowledges what was never sent
         return wire.pack(wire.ACK, turn, False, mark, 0, other.next_in + 20_000, 3)
     if kind == 8:  # no such kind
-        return wire.pack(len(wire.KINDS) + draw % 5, turn, False, mark, other.next_out, 0, 3)
+        return wire.pack(len(wire.KINDS) + draw % (16 - len(wire.KINDS)), turn, False, mark, other.next_out, 0, 3)
     if kind == 9:  # a letter that was answered long ago
         return wire.pack(wire.QUIET, turn, False, mark, other.acked - 1 if other.acked else ahead, 0, 0)
     return wire.greet(Greeting(0, other.theirs, 3, node.office.digest))  # a store without a number

@@ -19,6 +19,7 @@ from archipel.deploy.accounts import JOURNAL
 from archipel.deploy.store import FILES, parse
 from archipel.deploy.torture.reference import Did, Reference, Wrong
 from archipel.deploy.torture.simulation import Host, Simulation, Watcher
+from archipel.deploy.wire import near
 from archipel.node import leaves, mapped
 from archipel.privacy.ledger import Ledger
 from archipel.turns import Turn
@@ -28,7 +29,8 @@ TRANSIENT = r"no answer from|No space left|Input/output error|spent its privacy 
 MOST = 12  # letters to a neighbour that answers
 FIRST = 12  # checkpoints that show how large one is
 SLACK = 400  # bytes by which a checkpoint may grow, letters aside
-VARIES = ("post.letters", "post.traffic", "post.faults", "post.earlier", "mailbox.words", "mailbox.told", "delayed")
+VARIES: tuple[str, ...] = ("post.letters", "post.bodies", "post.traffic", "post.faults", "post.earlier")
+VARIES += ("delayed", "delayed words", "mailbox.words", "mailbox.bodies", "mailbox.told", "mailbox.answers")
 
 
 class Mark(NamedTuple):
@@ -196,19 +198,26 @@ class Observer(Watcher):
         record, other = self.record(host), host.node.office.neighbours.get(to) if host.node else None
         if other is None:
             return
-        first, turn, _, seq, ack, n = wire.HEADER.unpack_from(data)
+        first, turn, tag, seq, ack, n = wire.HEADER.unpack_from(data)
         kind, turn = first & 15, turn & ~wire.ALSO_ASKS
         if kind == wire.HELLO:
             return
         mark = self.surviving(host, record)
         mine, theirs, posted, taken = mark.pairs.get(to, (0, 0, 0, 0))
-        if ((mine, theirs) != (other.mine, other.theirs) or ack > taken) and (ack or kind != wire.ACK):
+        if ((mine, theirs) != (other.mine, other.theirs) or ack > taken) and (ack or kind not in (wire.ACK, wire.GOT)):
             raise Wrong(f"{host.name} acknowledges to {to} what no checkpoint that survives holds")
         record.left = node_number(host)
-        if kind in (wire.ACK, wire.LOST):
+        if kind in (wire.ACK, wire.LOST, wire.GOT):
             return
         if seq >= posted:
             raise Wrong(f"{host.name} sends to {to} a letter that no checkpoint that survives holds")
+        if kind == wire.SOME:  # it is what it is a piece of, in which it must have its place
+            letter, piece = other.letters[near(seq, other.acked) - other.acked], host.node.view.vocabulary.piece
+            i, _ = wire.PIECED.unpack_from(data, wire.HEADER.size)
+            if data[wire.HEADER.size + wire.PIECED.size :] != letter.body[i * piece : (i + 1) * piece]:
+                raise Wrong(f"{host.name} sends to {to} a piece {i} that is not of its letter {seq}")
+            kind = letter.kind
+            data = wire.pack(kind, letter.turn, letter.also_asks, tag, seq, ack, n, letter.body)
         key = host.name, mine, to, theirs, seq
         if self.letters.setdefault(key, content(data)) != content(data):
             raise Wrong(f"{host.name} says letter {seq} to {to} again, with other content")

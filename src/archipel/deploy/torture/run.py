@@ -13,6 +13,7 @@ from archipel.deploy.torture.faults import Fault, Faults, chosen
 from archipel.deploy.torture.observer import Observer
 from archipel.deploy.torture.reference import Wrong
 from archipel.deploy.torture.simulation import EPOCH, Simulation
+from archipel.deploy.wire import PIECE
 from archipel.deployment import Deployment
 
 PACES = ("quorum", "clock", "replay")
@@ -53,6 +54,7 @@ class Setting:
     calm: float
     bound: float
     foul: bool
+    piece: int  # bytes of a letter that go at once
 
 
 @lru_cache(maxsize=1)
@@ -82,7 +84,8 @@ def setting(seed: int, given: Any = None) -> Setting:
     calm = 0.5 * federation.rounds * interval
     turns = 4
     bound = 2.5 * interval + (turns * deploy.deadline if pace == "quorum" else 0.0) + BOUND
-    return Setting(family, federation, interval, latency, calm, bound, uniform(seed, 36) < FOUL)
+    piece = 16 if mix(seed, 38) % 8 == 1 else PIECE
+    return Setting(family, federation, interval, latency, calm, bound, uniform(seed, 36) < FOUL, piece)
 
 
 BOUND = 60.0  # seconds in which, beyond its own time, a round ends when faults have ceased
@@ -94,7 +97,7 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
     observer = Observer()
     pace = chosen_here.federation.deploy.pace
     world = Simulation(chosen_here.federation, seed, observer, 0.0 if pace == "clock" else chosen_here.interval)
-    world.latency, world.trace = chosen_here.latency, [] if trace else None
+    world.latency, world.piece, world.trace = chosen_here.latency, chosen_here.piece, [] if trace else None
     for host in world.hosts.values():
         host.rate = 1 + 2e-4 * (uniform(seed, host.number, 37) - 0.5)
     observer.watch(world, chosen_here.calm, chosen_here.bound)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from archipel.deploy.node import Node
+from archipel.deploy.permit import permit
 from archipel.deploy.roster import roster_of
 from archipel.deploy.sources import ProblemSource, source_of
 from archipel.deploy.store import Halted
@@ -22,9 +23,11 @@ from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.disk import SimulatedDisk
 from archipel.deploy.torture.noise import SeededSource
 from archipel.deploy.view import view_of
+from archipel.deploy.wire import PIECE
 from archipel.deploy.world import Disk, Link
 from archipel.errors import BadInput, Diverged, Missing
 from archipel.node import mapped
+from archipel.policy import Policy
 from archipel.privacy.journal import Damaged
 from archipel.privacy.ledger import Ledger, Overspent
 from archipel.privacy.noise import noise_from
@@ -52,6 +55,8 @@ class Host:
     def __init__(self, simulation: "Simulation", name: str, number: int, label: str = ""):
         self.simulation, self.name, self.number, self.label = simulation, name, number, label or name
         self.disk = SimulatedDisk(self.label, simulation.deploy.durable)
+        self.policy: Policy | None = None  # its site's rules
+        self.site: SimulatedDisk | None = None
         self.node: Any = None
         self.last: Any = None  # the node of the last life
         self.box: deque[tuple[str, bytes]] = deque()
@@ -87,6 +92,7 @@ class Door:
         self.host, self.simulation, self.life = host, host.simulation, host.lives
         self.link: Link = self
         self.disk: Disk | None = host.disk
+        self.site: Disk | None = host.site
 
     def now(self) -> float:
         return self.simulation.time * self.host.rate
@@ -177,6 +183,7 @@ class Simulation:
         self.hash = blake2b(digest_size=16)
         self.trace: list[str] | None = None
         self.points, self.crash_at = 0, -1  # places at which a process may end, and the one at which one does
+        self.piece = PIECE
         self.restarts = True  # whoever halts is started again, as systemd does
 
     def note(self, *what: Any) -> None:
@@ -214,7 +221,9 @@ class Simulation:
         host.lives += 1
         host.step = 0.0  # a machine that starts sets its clock
         host.box.clear()
-        host.disk.point = host.point
+        for disk in (host.disk, host.site):
+            if disk is not None:
+                disk.point = host.point
         self.note("start", host.label, host.lives)
         try:
             self.open(host)
@@ -231,7 +240,8 @@ class Simulation:
         source = source_of(view, "", Path())
         if source is not None and self.interval:
             source = Sensor(view, host)
-        host.node = host.last = Node(view, Door(host), self.deploy, source)
+        allowed = permit(host.policy, self.federation, view) if host.policy else None
+        host.node = host.last = Node(view, Door(host), self.deploy, source, permit=allowed)
         host.node.report_every = LOOKED_AT
         self.watcher.started(host)
 
@@ -246,7 +256,7 @@ class Simulation:
             plan = plan._replace(
                 settings=plan.settings._replace(protect=protect), accountant=accountant._replace(ledgers=fresh)
             )
-        return view_of(self.federation, name, pristine._replace(task=task, plan=plan))
+        return view_of(self.federation, name, pristine._replace(task=task, plan=plan), piece=self.piece)
 
     def beat(self, host: Host) -> None:
         """Let a node do what it can, and wake it when it wants to be woken."""
@@ -286,7 +296,9 @@ class Simulation:
         host.node, host.crash_in = None, 0
         host.token += 1
         if host.powerless:
-            host.disk.lose_power(mix(self.seed, host.number, host.lives, 4))
+            for disk in (host.disk, host.site):
+                if disk is not None:
+                    disk.lose_power(mix(self.seed, host.number, host.lives, 4))
         host.powerless = False
         if host.back < float("inf"):
             self.at(self.time + host.back, self.start, host)

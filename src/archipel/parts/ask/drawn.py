@@ -21,7 +21,7 @@ from archipel.errors import BadInput, did_you_mean
 from archipel.node import add_scaled, kernel
 from archipel.parts import LearnPiece, MixPiece, Node, SharePiece
 from archipel.parts.ask.sampling import SAMPLINGS, Optimal, ladder_of, p2_value
-from archipel.problems.models.learners import sizes_of
+from archipel.problems.models.learners import public_sizes
 from archipel.turns import Setup
 
 
@@ -230,7 +230,7 @@ class Drawn(Checked):
     def make(self, setup: Setup, share: SharePiece, learn: LearnPiece) -> AskPiece:
         graph, rule = setup.graph, self.rule()
         # streams have no size: there all clients weigh the same
-        sizes = np.ones(graph.clients) if setup.task.streams else sizes_of(setup.task).astype(float)
+        sizes = np.ones(graph.clients) if setup.task.streams else public_sizes(setup.task).astype(float)
         if not graph.servers:
             raise BadInput("algorithm.ask.kind", "drawn", "none: there is no server that asks")
         least = 1 if self.sampling == "optimal" else 0

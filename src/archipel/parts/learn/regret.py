@@ -198,6 +198,25 @@ class Meter:
     def __post_init__(self) -> None:
         self.record = record_of(self.setup, self.known.ridge)
 
+    def state(self) -> dict[str, Any]:
+        """What it remembers, for a checkpoint: sums as they were rounded. Samples are drawn again."""
+        record = self.record
+        found = record.total if record else None
+        total = [found.curvature.tolist(), found.slope.tolist(), found.constant] if found else None
+        return {"due": self.due, "done": record.done if record else 0, "total": total}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Be what a checkpoint says."""
+        self.due = float(state["due"])
+        if self.record is None or not state["done"]:
+            return
+        if self.record.loss == LOGISTIC:
+            self.record.until(state["done"])
+        else:
+            curvature, slope, constant = state["total"]
+            self.record.total = Quadratic(np.array(curvature), np.array(slope), float(constant))
+            self.record.done = int(state["done"])
+
     def __call__(self, tables: dict[str, Any], rounds: int) -> dict[str, Any]:
         nodes = tables["peer" if "peer" in tables else "client"]
         played = nodes.learn.played

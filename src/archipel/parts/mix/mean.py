@@ -10,7 +10,7 @@ from archipel.describe import Checked, key
 from archipel.node import add_scaled, fast, kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
-from archipel.problems.models.learners import sizes_of
+from archipel.problems.models.learners import public_sizes
 from archipel.turns import Setup
 
 
@@ -123,7 +123,7 @@ class Mean(Checked):
         hear = hearing(share.fold)
         settings: Any = NONE
         if self.by_samples and not place.own:
-            hear, settings = hearing_by_samples(share.fold), Counts(sizes_of(setup.task).astype(float))
+            hear, settings = hearing_by_samples(share.fold), Counts(public_sizes(setup.task).astype(float))
         state, inbox = empty(place.receivers), sums(place, share.uniform)
         return MixPiece(hear, finish, inbox, state, settings, self.limit, adds=True)
 

@@ -13,7 +13,7 @@ import numpy as np
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
-from archipel.parts import ProtectPiece
+from archipel.parts import ProtectPiece, start_of
 from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
 from archipel.parts.protect.sample import Private, accountant_of
 from archipel.privacy.account import accounts, scale_of
@@ -86,7 +86,7 @@ class AtWord(Checked):
         guard = policy.guard()
         settings = Private(drawn.law, drawn.shape, 0, change, float(guard.clip), guard.order)
         accountant = accountant_of(setup, drawn, change, policy.terms(whole), False)
-        base = np.repeat(learn.start(setup)[None], count, 0)
+        base = start_of(learn, setup)
         rows = Released(*accounts(drawn.first, drawn.limit), base)
         return ProtectPiece(
             free, as_it_is, no_noise, release, any_sum, rows, settings, accountant, before=True, rebase=rebase

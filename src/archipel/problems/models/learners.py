@@ -15,6 +15,8 @@ import numpy as np
 from archipel.errors import BadInput
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER_KNEE, LOGISTIC, SQUARED, gradient
 
+MANY = 1 << 20  # samples that clients are taken to have at a server, which need not know
+
 
 class Learner(Protocol):
     """The gradient of a model, in the four forms that algorithms ask for."""
@@ -182,10 +184,21 @@ def learner_of(task: Any, dtype: Any) -> Any:
 
 
 def sizes_of(task: Any) -> Any:
-    """How many samples each client has."""
+    """How many samples each client has; what a node does not know of others, as its own: only its own row counts."""
     if task.streams:
         raise BadInput("problem.kind", "a stream", "a problem whose clients have their data from the start")
-    return np.diff(np.asarray(task.source.starts))
+    if task.samples:
+        return np.array(task.samples)
+    sizes = np.diff(np.asarray(task.source.starts))[: task.clients]
+    return np.where(sizes > 0, sizes, sizes.max(initial=0) or MANY) if task.apart else sizes
+
+
+def public_sizes(task: Any) -> Any:
+    """The same where a node needs everyone's: they are public then, or refused."""
+    if task.apart and not task.samples:
+        right = "everyone's number of samples, as this algorithm weighs clients by them: nobody sees everyone's data"
+        raise BadInput("clients.samples", "(none)", right)
+    return sizes_of(task)
 
 
 def names_of(task: Any) -> tuple[str, ...]:

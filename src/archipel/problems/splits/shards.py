@@ -130,12 +130,12 @@ def hold_out(shards: Shards, fraction: float, seed: int) -> tuple[Shards, Shards
 
     A client always keeps a sample to learn from, so that one with a single sample gives none.
     """
-    return _split(shards, fraction, partial(_random_rows, seed=seed))
+    return _some(divide(shards, fraction, "random", seed), fraction)
 
 
 def hold_last(shards: Shards, fraction: float) -> tuple[Shards, Shards]:
     """The last samples of every client are kept apart: for data in the order of time."""
-    return _split(shards, fraction, _last_rows)
+    return _some(divide(shards, fraction, "last"), fraction)
 
 
 def _random_rows(size: int, count: int, k: int, seed: int) -> Any:
@@ -146,17 +146,31 @@ def _last_rows(size: int, count: int, k: int) -> Any:
     return np.arange(size - count, size)
 
 
-def _split(shards: Shards, fraction: float, choose: Any) -> tuple[Shards, Shards]:
+def divide(shards: Shards, fraction: float, hold: str, seed: int = 0) -> tuple[Shards, Shards]:
+    """What is left and what was taken, which may be nothing."""
     if not 0 < fraction < 1:
         raise BadInput("problem.test", fraction, "a fraction between 0 and 1")
+    choose = partial(_random_rows, seed=seed) if hold == "random" else _last_rows
     held = np.zeros(len(shards.y), bool)
-    for k, size in enumerate(shards.sizes):
-        count = min(round(fraction * size), size - 1)
-        if count > 0:
-            held[shards.starts[k] + choose(int(size), count, k)] = True
-    if not held.any():
-        raise BadInput("problem.test", fraction, "a fraction that holds out at least one sample of one client")
+    for k, (size, left) in enumerate(zip(shards.sizes, remaining(shards.sizes, fraction))):
+        if left < size:
+            held[shards.starts[k] + choose(int(size), int(size - left), k)] = True
     return shards.keep(~held), shards.keep(held)
+
+
+def remaining(sizes: Any, fraction: float) -> Any:
+    """How many samples clients of these sizes keep.
+
+    >>> remaining(np.array([10, 1, 0]), 0.2)
+    array([8, 1, 0])
+    """
+    return np.array([size - max(min(round(fraction * size), size - 1), 0) for size in map(int, sizes)], np.int64)
+
+
+def _some(parts: tuple[Shards, Shards], fraction: float) -> tuple[Shards, Shards]:
+    if not len(parts[1].y):
+        raise BadInput("problem.test", fraction, "a fraction that holds out at least one sample of one client")
+    return parts
 
 
 # --- units --------------------------------------------------------------------------------------------------

@@ -1,0 +1,289 @@
+"""What a site's owner does: approve, run, read the log; and what the server's owner sees."""
+
+import json
+import sys
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+
+import pytest
+from harness import Village
+from processes_here import Process, archipel
+from test_replay import TABLE
+
+from archipel import Federation, PaoFed, Synthetic
+from archipel.deploy import wire
+from archipel.deploy.metrics import Metrics, exposition
+from archipel.deploy.post import LATEST, LOG
+from archipel.deploy.proxy import free_port
+from archipel.deploy.view import view_of
+from archipel.describe import write_toml
+from archipel.errors import BadInput
+from archipel.policy import Policy, approval_of, approve, policy_path, read_policy
+
+DESCRIPTION = """
+rounds = 30
+[problem]
+kind = "synthetic"
+clients = 2
+features = 8
+test = 5
+[algorithm]
+kind = "pao-fed"
+[privacy]
+epsilon = 4.0
+clip = 1.0
+[deploy]
+status = 0.2
+durable = false
+[deploy.addresses]
+server = "127.0.0.1:PORT"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "federation.toml").write_text(DESCRIPTION.replace("PORT", str(free_port())))
+    return tmp_path
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def hash_of(federation, name="client-0"):
+    return approval_of(federation, view_of(federation, name).digest)
+
+
+def test_a_changed_description_is_another_one():
+    """Every key that changes what leaves, what it costs or how long it goes on; not where things lie."""
+    federation = Federation(Synthetic(clients=2, features=8), PaoFed(), rounds=5)
+    table = tomllib.loads(federation.to_toml())
+    seen = {hash_of(federation)}
+    changes = [("rounds", 6), ("seed", 3), ("problem.features", 9), ("algorithm.step", 0.1), ("deploy.pace", "clock")]
+    changes += [("problem.clients", 3), ("privacy.epsilon", 1.0), ("privacy.epsilon", 2.0), ("privacy.clip", 0.5)]
+    for key, value in changes:
+        changed = tomllib.loads(write_toml(table))
+        section, _, name = key.rpartition(".")
+        (changed.setdefault(section, {}) if section else changed)[name] = value
+        if section == "privacy":
+            changed["privacy"].setdefault("clip", 1.0)
+            changed["privacy"].setdefault("epsilon", 3.0)
+        seen.add(hash_of(Federation.from_table(changed)))
+    assert len(seen) == len(changes) + 1
+    elsewhere = {
+        **table,
+        "deploy": {**table["deploy"], "state": "there", "keys": "here", "addresses": {"server": "a:1"}},
+    }
+    assert hash_of(Federation.from_table(elsewhere)) == hash_of(federation)
+
+
+def test_the_code_of_a_users_own_part_is_part_of_what_is_approved(tmp_path):
+    """Another algorithm under the same name is another one."""
+    code = "from archipel import PaoFed\n\n\nclass Mine(PaoFed):\n    pass\n"
+    (tmp_path / "mine.py").write_text(code)
+    text = DESCRIPTION.replace('"pao-fed"', '"mine.py:Mine"').replace("PORT", "1000")
+    (tmp_path / "federation.toml").write_text(text)
+    before = hash_of(Federation.load(tmp_path / "federation.toml"))
+    (tmp_path / "mine.py").write_text(code + "\n# and more\n")
+    assert hash_of(Federation.load(tmp_path / "federation.toml")) != before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '# ours\nhours = "22:00-06:00"\n[privacy]\nepsilon = 2.0\n',
+        'approved = [\n  "aa",  # the first\n]\nleaves = ["models", "samples"]\n',
+        'rounds = 5\napproved = ["aa", "bb"] # two\n[privacy]\nrho = 0.1\n',
+    ],
+)
+def test_approving_adds_a_line_and_leaves_the_rest(tmp_path, text):
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    before = read_policy(path)
+    for _ in range(2):
+        approve(path, "cc")
+        after = read_policy(path)
+        assert after == Policy(**{**vars(before), "approved": (*before.approved, "cc")})
+    assert all(line in path.read_text() for line in text.splitlines() if "approved" not in line and "aa" not in line)
+
+
+def test_a_policy_that_cannot_be_read_is_a_sentence(tmp_path):
+    path = tmp_path / "policy.toml"
+    for text, key in (
+        ('leave = ["models"]', "policy.leave"),
+        ('leaves = ["model"]', "policy.leaves"),
+        ('hours = "10 to 12"', "policy.hours"),
+        ("[privacy]\nepsilon = 1.0\nrho = 1.0", "policy.privacy.rho"),
+        ("[privacy]\nepsilon = -1.0", "policy.privacy.epsilon"),
+        ("bytes_a_day = -5", "policy.bytes_a_day"),
+        ("approved = 3", "policy.approved"),
+    ):
+        path.write_text(text)
+        with pytest.raises(BadInput, match=key.replace(".", r"\.")):
+            read_policy(path)
+
+
+def test_where_a_policy_is_looked_for(tmp_path):
+    """Beside the description, or as given; never where a description says."""
+    description = tmp_path / "federation.toml"
+    assert policy_path(None, description) is None
+    with pytest.raises(BadInput, match="--policy"):
+        policy_path(tmp_path / "policy.toml", description)
+    (tmp_path / "policy.toml").write_text("")
+    assert policy_path(None, description) == tmp_path / "policy.toml"
+    text = DESCRIPTION.replace("PORT", "1000").replace("status = 0.2", 'policy = "other.toml"')
+    description.write_text(text)
+    with pytest.raises(BadInput, match=r"deploy\.policy"):
+        Federation.load(description)
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def test_a_site_approves_runs_and_reads_what_left(folder):
+    """From the question to the log: one site has rules, the others have none; the server sees all three."""
+    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    site = folder / "site-1"
+    site.mkdir()
+    rules = site / "policy.toml"
+    rules.write_text('leaves = ["models", "status"]\n[privacy]\nepsilon = 8.0\ndelta = 1e-5\n')
+    refused = archipel("node", "federation.toml", "--name", "client-1", "--policy", rules, cwd=folder)
+    assert refused.returncode == 2 and "policy.approved = []: expected" in refused.stderr
+    no = archipel("approve", "federation.toml", "--policy", rules, "--name", "client-1", cwd=folder, input="n\n")
+    assert no.returncode == 1 and read_policy(rules).approved == ()
+    yes = archipel("approve", "federation.toml", "--policy", rules, "--name", "client-1", "--yes", cwd=folder)
+    assert yes.returncode == 0, yes.stderr
+    for said in ("to server, at most once a round: models (4 x values, 1 x start), 32 bytes; 960 bytes in all",
+                 "one sample replaced by another: epsilon at most 4 at delta = 1e-05", "enforced",
+                 "policy.privacy.epsilon = 8 at delta = 1e-05"):  # fmt: skip
+        assert said in yes.stdout
+    port = free_port()
+    nodes = [
+        ("server", "--log", "json"),
+        ("client-0", "--metrics", f"127.0.0.1:{port}"),
+        ("client-1", "--policy", rules),
+    ]
+    command = [sys.executable, "-m", "archipel", "node", "federation.toml", "--name"]
+    server, first, second = (Process(*command, *map(str, words), cwd=folder) for words in nodes)
+    with server, first, second:
+        metrics, health = asked(port, "metrics"), json.loads(asked(port, "health"))
+        assert [node.end() for node in (server, first, second)] == [0, 0, 0], [server.words, first.words, second.words]
+    assert 'archipel_rounds{node="client-0"} 30' in metrics and health["well"] is True
+    assert all(json.loads(line)["level"] == "info" for line in server.words)
+    assert "no policy: the site has no rules" in first.words[0] and "under" in second.words[0]
+    assert "all 30 rounds are over" in second.words[-1]
+    log = json.loads(archipel("log", site, "--json", cwd=folder).stdout)
+    assert {row["what"] for row in log["left"]} <= {"models", "notes", "status"}
+    words = next(row for row in log["left"] if row["what"] == "models")
+    assert words["bytes"] == 32 * words["frames"] and words["to"] == "server"
+    (paid,) = log["paid"]
+    status = json.loads(archipel("status", folder / "state" / "server", "--json", cwd=folder).stdout)[0]
+    known = status["neighbours"]
+    assert known["client-1"]["paid"] == pytest.approx(paid["rho"], rel=1e-9) and known["client-0"]["skipped"] == 0
+    shown = archipel("status", folder / "state", cwd=folder).stdout
+    assert all(name in shown for name in ("server", "client-0", "client-1"))
+    readable = archipel("log", site, cwd=folder).stdout
+    assert "models" in readable and "Paid by client-1" in readable and "8 at delta" in readable
+    (folder / "federation.toml").write_text(
+        (folder / "federation.toml").read_text().replace("rounds = 30", "rounds = 31")
+    )
+    changed = archipel("node", "federation.toml", "--name", "client-1", "--policy", rules, cwd=folder)
+    assert changed.returncode == 2 and "policy.approved" in changed.stderr
+
+
+def asked(port, what):
+    """What a node answers, as soon as it does."""
+    end = time.monotonic() + 120
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{what}", timeout=60) as answer:
+                return answer.read().decode()
+        except urllib.error.URLError:
+            assert time.monotonic() < end
+
+
+def test_what_the_rules_forbid_is_not_written(folder):
+    (folder / "policy.toml").write_text('to = ["other"]\nrounds = 10\n')
+    found = archipel("approve", "federation.toml", "--yes", cwd=folder)
+    assert found.returncode == 2 and read_policy(folder / "policy.toml").approved == ()
+    assert "policy.to" in found.stderr and "policy.rounds" in found.stderr
+    nowhere = archipel("status", "nowhere", cwd=folder)
+    assert nowhere.returncode == 2 and "state/server" in nowhere.stderr
+    assert "Nothing has left" in archipel("log", ".", cwd=folder).stdout
+
+
+# --- seeing it --------------------------------------------------------------------------------------------------------
+
+
+def test_prometheus_reads_the_numbers_of_every_role():
+    """Its own parser, for a server, a client that pays and a peer; names may hold quotes and the like."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    village = Village(TABLE["zcdp-nfl"].with_(rounds=5))
+    village.run()
+    for node in (*village.nodes.values(), SimpleNamespace(status=lambda: odd(village))):
+        status = node.status()
+        found = {family.name: family for family in parser.text_string_to_metric_families(exposition(status))}
+        samples = {(s.name, *sorted(s.labels.items())): s.value for f in found.values() for s in f.samples}
+        name = ("node", status["name"])
+        assert samples["archipel_round", name] == status["round"]
+        assert samples["archipel_bytes_total", name, ("way", "out")] == status["traffic"]["bytes out"]
+        assert samples["archipel_paid_rho", name] == status["paid"] > 0
+        assert found["archipel_bytes"].type == "counter" and found["archipel_round"].type == "gauge"
+        near = {dict(key[1:])["neighbour"] for key in samples if key[0] == "archipel_neighbour_up"}
+        assert near == set(status["neighbours"])
+
+
+def odd(village):
+    """A status with a name that must be escaped."""
+    status = village.nodes["client-0"].status()
+    return status | {"name": 'a "b" \\ c', "faults": {"another\nline": 3}}
+
+
+def test_a_node_that_has_stopped_looking_around_is_not_well():
+    latest = {"time": time.time() - 3600, "round": 3, "rounds": 9}
+    shown = Metrics("127.0.0.1:0", SimpleNamespace(latest=latest))
+    try:
+        with pytest.raises(urllib.error.HTTPError) as problem:
+            urllib.request.urlopen(f"http://127.0.0.1:{shown.port}/health", timeout=60)
+        assert problem.value.code == 503 and json.loads(problem.value.read())["well"] is False
+        with pytest.raises(BadInput, match="--metrics"):
+            Metrics(f"127.0.0.1:{shown.port}", None)
+    finally:
+        shown.close()
+    with pytest.raises(BadInput, match="--metrics"):
+        Metrics("9464", None)
+
+
+def test_a_line_for_each_thing_that_happens(caplog):
+    """Who was met, who fell silent and is back, and the end; a status only where it was asked for."""
+    federation = Federation(Synthetic(clients=2, features=8, samples=(400,), horizon=400), PaoFed(), rounds=400)
+    with caplog.at_level("INFO", LOG.name):
+        village = Village(federation, pace="clock", period=1.0, patience=600.0)
+        for node in village.nodes.values():
+            node.report_every = 0.5
+        village.until(lambda: village.nodes["server"].player.round > 20)
+        village.world.links = {("client-0", "server"): lambda delay, key: []}
+        village.until(lambda: village.nodes["client-0"].office.neighbours["server"].wait >= LATEST)
+        village.until(lambda: village.nodes["client-0"].events.silent)
+        village.world.links = {}
+        village.run()
+    lines = [record.getMessage() for record in caplog.records]
+    for said in ("client-0: met server", "client-0: no answer from server", "client-0: server answers again",
+                 "client-0: all 400 rounds are over", "server: met client-0, client-1"):  # fmt: skip
+        assert any(line.startswith(said) for line in lines), (said, lines)
+    assert sum("round" in line and "bytes sent" in line for line in lines) >= 3
+    assert not any(data[0] & 15 == wire.STATUS for _, _, data in village.seen.sent)
+
+
+def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
+    federation = Federation(Synthetic(clients=2, features=8, samples=(40,), horizon=40), PaoFed(), rounds=40)
+    village = Village(federation, pace="clock", period=1.0, status=10.0)
+    village.run()
+    told = [(sender, len(data)) for sender, _, data in village.seen.sent if data[0] & 15 == wire.STATUS]
+    assert {size for _, size in told} == {28} and {sender for sender, _ in told} == {"client-0", "client-1"}
+    assert 6 <= len(told) <= 12
+    known = village.nodes["server"].status()["neighbours"]["client-0"]
+    assert known["updates"] > 20 and known["paid"] is None and known["skipped"] == 0
