@@ -139,7 +139,7 @@ class Epochs(Checked):
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         correct = towards_start if self.proximal > 0 else as_it_is
         run = (in_batches if self.batch else on_all)(correct)
-        return LearnPiece(run, scratch(setup, self.batch), self.settings(setup), before=self.proximal > 0)
+        return LearnPiece(run, scratch(setup, self.batch), self.settings(setup), before=True)
 
     def start(self, setup: Setup) -> Any:
         return np.zeros(setup.task.size, setup.dtype)
