@@ -1,5 +1,6 @@
 """The commands of a deployment: up, node, keys and torture."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -107,10 +108,14 @@ def make_keys(
     federation: Description,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for them, instead of the description's.")] = None,
     days: Annotated[int, typer.Option(min=1, max=LONGEST, help="How long certificates are good.")] = 365,
+    sites: Annotated[
+        Path | None, typer.Option("--sites", help="Also put what each client needs into a folder of its name here.")
+    ] = None,
 ) -> None:
     """Make an authority for a federation and a certificate for each of its nodes; what is there stays.
 
-    Give every device authority.pem and its own NAME.pem and NAME.key, and nobody authority.key.
+    Give every device authority.pem and its own NAME.pem and NAME.key, and nobody authority.key. With --sites there is
+    a folder for each client, with that and the description, to be handed over.
 
     Example: archipel keys federation.toml
     """
@@ -136,6 +141,34 @@ def make_keys(
     screen.print(
         f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False, soft_wrap=True
     )
+    for member in roster.members:
+        if sites is not None and member.role != "server":
+            hand_over(sites / member.name, federation, folder, member.name, described.deploy.keys)
+
+
+def hand_over(site: Path, description: Path, keys: Path, name: str, inside: str) -> None:
+    """A folder for a client: the description, the files that it names, and the client's own key and certificate."""
+    from archipel.describe import PATHS, read_toml, rewrite
+    from archipel.federation import OWN
+
+    if Path(inside).is_absolute():
+        raise BadInput("deploy.keys", inside, "a path from the folder of the description, as each site has its own")
+    copies = {Path(inside) / file: keys / file for file in ("authority.pem", f"{name}.pem", f"{name}.key")}
+    copies[Path(description.name)] = description
+
+    def take(given: str) -> str:
+        path = Path(given.partition(":")[0]).expanduser()
+        if not path.is_absolute() and (description.parent / path).is_file():
+            copies[path] = description.parent / path
+        return given
+
+    table = read_toml(description)
+    for where in PATHS:
+        if where not in OWN:
+            rewrite(table, where, take)
+    for path, source in copies.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, site / path)
 
 
 def torture(
@@ -212,7 +245,7 @@ def show(name: str, result: Any, out: Path) -> None:
     grid.add_row("bytes on the wire", f"{result.wire['bytes']:,}")
     grid.add_row("true saving", f"{100 * result.wire['saving']:.1f} %")
     screen.print(grid)
-    screen.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    screen.print(f"Model: {out / 'model.npz'}\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
     if result.interrupted:
         errors.print("Stopped. What was done so far is written; run it again to go on.")
         raise typer.Exit(130)

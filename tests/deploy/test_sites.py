@@ -1,13 +1,19 @@
 """What a site's owner does: approve, run, read the log; and what the server's owner sees."""
 
 import json
+import os
+import re
 import sys
 import time
 import tomllib
 import urllib.error
 import urllib.request
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from harness import Village
 from processes_here import Process, archipel
@@ -15,6 +21,7 @@ from test_replay import TABLE
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.deploy import wire
+from archipel.deploy.assemble import read_status
 from archipel.deploy.metrics import Metrics, exposition
 from archipel.deploy.post import LATEST, LOG
 from archipel.deploy.proxy import free_port
@@ -194,6 +201,39 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
     assert changed.returncode == 2 and "policy.approved" in changed.stderr
 
 
+def test_a_server_has_one_open_port_and_a_client_none(folder):
+    """While they talk, and wait for a third who does not come."""
+    path = folder / "federation.toml"
+    path.write_text(path.read_text().replace("[deploy]", '[deploy]\npace = "replay"\npatience = 600.0'))
+    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    command = [sys.executable, "-m", "archipel", "node", "federation.toml", "--name"]
+    with Process(*command, "server", cwd=folder) as server, Process(*command, "client-1", cwd=folder) as client:
+        wait_until(lambda: read_status(folder / "state" / "client-1").get("heard"))
+        address = tomllib.loads(path.read_text())["deploy"]["addresses"]["server"]
+        assert open_ports(server) == [int(address.rpartition(":")[2])] and open_ports(client) == []
+
+
+def open_ports(node):
+    """The ports at which a process can be reached, by TCP or UDP."""
+    folder, found = f"/proc/{node.process.pid}", []
+    mine = set()
+    for number in os.listdir(f"{folder}/fd"):
+        with suppress(OSError):
+            mine.add(os.readlink(f"{folder}/fd/{number}"))
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"{folder}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = words = line.split()
+            if f"socket:[{words[9]}]" in mine and (table.startswith("udp") or state == "0A"):
+                found.append(int(local.rpartition(":")[2], 16))
+    return found
+
+
+def wait_until(holds):
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
+
+
 def asked(port, what):
     """What a node answers, as soon as it does."""
     end = time.monotonic() + 120
@@ -287,3 +327,42 @@ def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
     assert 6 <= len(told) <= 12
     known = village.nodes["server"].status()["neighbours"]["client-0"]
     assert known["updates"] > 20 and known["paid"] is None and known["skipped"] == 0
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sites.md").read_text(encoding="utf-8")
+
+
+def shown_after(command):
+    """The commands, and what the page shows of their answers, line by line."""
+    text = PAGE[PAGE.index(f"    {command}") :].split("\n\n    ", 1)[1].split("\n\n")[0]
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_the_page_for_sites_shows_what_is_said(tmp_path):
+    """Its policy is one, its description is answered as shown, its sentence is the code's, its commands are there."""
+    draw = np.random.default_rng(1)
+    for name in ("buoy-1", "buoy-2", "buoy-3"):
+        rows = "".join(f"{a},{b},{a - b}\n" for a, b in draw.random((40, 2)))
+        (tmp_path / f"{name}.csv").write_text("temperature,depth,salinity\n" + rows)
+    (tmp_path / "federation.toml").write_text(
+        'rounds = 500\n[problem]\nkind = "files"\ndata = "*.csv"\ntarget = "salinity"\nfeatures = 20\n'
+        "[problem.scale]\n"
+        + "".join(f"{name} = {{center = 0.0, spread = 1.0}}\n" for name in ("temperature", "depth", "salinity"))
+        + '[algorithm]\nkind = "pao-fed"\n[privacy]\nepsilon = 4.0\nclip = 1.0\n'
+    )
+    command = re.search(r"    archipel (approve .*)", PAGE)[1].split()
+    found = archipel(*command, "--yes", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    said = [line.strip() for line in found.stdout.splitlines()]
+    assert all(line in said for line in shown_after("archipel approve")), found.stdout
+    rules = re.search(r"```toml\n# policy.toml\n(.*?)```", PAGE, re.DOTALL)[1]
+    (tmp_path / "policy.toml").write_text(rules)
+    assert set(tomllib.loads(rules)) == {field.name for field in fields(Policy)}
+    assert archipel("explain", "policy", cwd=tmp_path).returncode == 0
+    for line in re.findall(r"    archipel (\w+) ", PAGE):
+        assert archipel(line, "--help").returncode == 0
+    sentence = re.search(r"`(policy\.leaves = [^`]*)`", PAGE)[1]
+    right = '"losses" among them, which buoy-2 would say'
+    assert sentence == str(BadInput("policy.leaves", ["models"], right))

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numba.core.runtime import _nrt_python, rtsys
 
 from archipel import Federation, Linear, OnlineFed, Synthetic
 from archipel.node import kernel
 from archipel.parts.learn import online
 from archipel.simulate import compile as compiling
 from archipel.simulate import engine
+from archipel.simulate.records import Record
 
 PROBLEM = Linear(clients=6, size=3, samples=10)
 
@@ -74,8 +76,68 @@ def _clears_a_row(table):
 
 def test_7_records_hold_records_also_of_one_type():
     table = Pair(np.ones((2, 3)), Single(np.ones((2, 4))))
-    compiling.build(_clears_a_row)(table)
+    compiling.build(_clears_a_row)(Record(table))
     assert table.first.sum() == 3 and table.inner.only.sum() == 4
+
+
+class Mixed(NamedTuple):
+    table: np.ndarray
+    turned: np.ndarray
+    inner: Single
+    rate: np.float32
+    count: int
+    on: bool
+
+
+def _reads(mixed, out):
+    for k in range(2):
+        one = compiling.node.row(mixed.inner, k)
+        for j in range(one.only.shape[0]):
+            out[k] += one.only[j] * mixed.rate + mixed.count
+        out[k] += mixed.table[k, 1] + mixed.turned[k, 2] if mixed.on else 0.0
+
+
+def test_7_fields_of_any_kind_are_read_where_they_are():
+    inner = Single(np.arange(8.0).reshape(2, 4))
+    turned = np.arange(6.0).reshape(3, 2).T
+    mixed, out, plain = Mixed(np.arange(4.0).reshape(2, 2), turned, inner, np.float32(0.5), 3, True), *np.zeros((2, 2))
+    compiling.build(_reads)(Record(mixed), out)
+    _reads(mixed, plain)
+    assert out.tolist() == plain.tolist()
+
+
+def _leaves_its_table(table):
+    return compiling.node.row(table, 2).first[0]
+
+
+def test_7_a_row_beyond_its_table_is_an_error_with_bounds_checked():
+    assert os.environ.get("ARCHIPEL_BOUNDSCHECK")
+    with pytest.raises(IndexError):
+        compiling.build(_leaves_its_table)(Record(Pair(np.ones((2, 3)), Single(np.ones((2, 4))))))
+
+
+@kernel
+def _second_largest(values):
+    copy = np.sort(values + np.zeros(values.shape[0]))
+    return copy[-2]
+
+
+def _calls_a_users_function(values, times):
+    total = 0.0
+    for _ in range(times):
+        total += _second_largest(values)
+    return total
+
+
+def test_3_a_users_function_may_make_arrays_and_they_are_freed():
+    values = np.arange(10_000.0)
+    play = compiling.build(_calls_a_users_function)
+    _nrt_python.memsys_enable_stats()
+    before = rtsys.get_allocation_stats()
+    assert play(values, 100) == 100 * 9998.0
+    after = rtsys.get_allocation_stats()
+    _nrt_python.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free > 0
 
 
 def test_2_an_edited_source_has_another_cache(tmp_path, monkeypatch):

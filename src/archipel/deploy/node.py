@@ -13,6 +13,7 @@ from archipel.deploy.accounts import Join, account_of
 from archipel.deploy.checkpoint import restore, state_of
 from archipel.deploy.events import Events
 from archipel.deploy.gate import Gate
+from archipel.deploy.learned import MODEL
 from archipel.deploy.pace import FOREVER, pace_of
 from archipel.deploy.permit import Permit, permit
 from archipel.deploy.player import Player
@@ -110,6 +111,7 @@ class Node:
         if self.go_on():
             return 0.0
         if self.player.finished:
+            self.keep_model()
             self.events.end()
             self.say_goodbye()
             self.left = self.quiet = self.world.now()
@@ -220,6 +222,12 @@ class Node:
             f"no answer from {', '.join(silent[:3])} {since}. Are they running, are the addresses right, "
             "and are the certificates from the same authority?"
         )
+
+    def keep_model(self) -> None:
+        """Write what was learned."""
+        if self.world.disk is not None:
+            paid = self.account.total(self.player.me)
+            self.world.disk.replace(MODEL, self.view.learned.packed(self.player.me, self.player.round, paid))
 
     # --- for whoever looks on -----------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)
 
 def live(order: dict[str, Any]) -> int:
     """Run the node that an order describes; returns the status of the process."""
+    from archipel.deploy.learned import MODEL
     from archipel.deploy.node import open_node
     from archipel.federation import Federation
 
@@ -57,7 +58,11 @@ def live(order: dict[str, Any]) -> int:
         node.close()
         if shown is not None:
             shown.close()
-    return 0 if node.player.finished else 130
+    if not node.player.finished:
+        return 130
+    disk = node.world.disk
+    print(f"{order['name']}: all {node.view.rounds:,} rounds are over. Its model: {disk.path / MODEL if disk else ''}")
+    return 0
 
 
 class Lines(logging.Formatter):

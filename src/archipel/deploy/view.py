@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.clients import MARK, Site, own_part
+from archipel.deploy.learned import Learned
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
 from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
@@ -43,6 +44,7 @@ class View:
     incoming: list[list[list[Neighbour]]]  # turn, phase -> whom it hears, in rising order
     outgoing: list[list[list[Neighbour]]]  # turn, phase -> who hears it
     nothing: Any
+    learned: Learned
     keyed: tuple[int, Any] = (-1, 0)  # this round's key, which is asked for several times
 
     @property
@@ -147,6 +149,7 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
         incoming,
         outgoing,
         instance.nothing,
+        Learned(federation, instance, member),
     )
 
 

@@ -3,40 +3,39 @@
 1. Kernels close over plain functions made callable with `register_jitable`: those hit the cache in a new process.
 2. An edited callee would load a stale kernel silently: a hash of all sources is part of the cache folder's name.
 3. Functions that are only ever inlined would each be optimised and made machine code of, with all that they call: they
-   are linked as they are (`Linked`), and only the driver is finished. That halves the time to compile.
+   are linked as they are (`Linked`), and only the driver is finished. That halves the time to compile. Counting
+   references to arrays is a third of the rest: ours make no arrays, so nothing counts (`_nrt`); users' functions may.
 4. uint64 times a literal becomes int64: `draws.u64` is overloaded, and a test compares bits with plain Python.
 5. An array times a Python float is float64 here and float32 in NumPy: algorithms cast settings to the model's type.
 6. Errors are silent or 39 lines long: `engine.rehearse` runs one plain round on a few nodes before compiling, and
    with ARCHIPEL_BOUNDSCHECK=1, as in the tests, kernels check their indices.
-7. A record whose fields have one type is a NamedUniTuple, not a NamedTuple: `is_record` looks for both.
+7. A record is nine arguments an array, from function to function: it goes by its address, see `simulate.records`.
 8. `a[:] = b` brings the formatting of an error message into a kernel, seconds of compiling each: use `assign`, `fill`.
 9. fastmath with `nnan` and `ninf` assumes there is no NaN: both are left out.
 10. Matrix loops are slow in plain Python: the verbs of `archipel.node` have a NumPy form and a loop.
-11. A call passes every array of a record as nine numbers, which costs more than what most node functions do: all of
-    them are inlined by force.
+11. A call of a node function costs more than what most of them do: all are inlined by force.
 """
 
+import gc
 import hashlib
 import inspect
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
-from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
-from numba.extending import intrinsic, overload, register_jitable
-from numba.np.arrayobj import make_array
+from numba.extending import overload, register_jitable
 
 from archipel import draws, node
-from archipel.simulate import rounds
 
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -87,7 +86,7 @@ class Inlined(Compiler):  # type: ignore[misc]
         return super().define_pipelines()
 
 
-INLINE = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": Inlined}
+INLINE = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": Inlined, "_nrt": False}
 
 
 def sources() -> list[Path]:
@@ -136,94 +135,6 @@ def _u64(x: Any) -> Any:
     return lambda x: np.uint64(x)
 
 
-def is_record(kind: Any) -> bool:
-    return isinstance(kind, numba.types.NamedTuple | numba.types.NamedUniTuple)
-
-
-def is_array(kind: Any) -> bool:
-    return isinstance(kind, numba.types.Array)
-
-
-def written(kind: Any, path: str, leaf: Callable[[str, Any], str], space: dict[str, Any]) -> str:
-    """The source of a record like `kind`, each leaf by `leaf(path, kind)`; its classes are noted in `space`."""
-    name = f"cls{len(space)}"
-    space[name] = kind.instance_class
-    inner = []
-    for i, part in enumerate(kind):
-        here = f"{path}[{i}]"
-        inner.append(written(part, here, leaf, space) if is_record(part) else leaf(here, part))
-    return f"{name}({', '.join(inner)},)"
-
-
-def paths(kind: Any, path: str) -> Any:
-    """Every array of a record, with where it is."""
-    for i, part in enumerate(kind):
-        here = f"{path}[{i}]"
-        if is_record(part):
-            yield from paths(part, here)
-        else:
-            yield here, part
-
-
-@overload(node.row, strict=False, jit_options=INLINE)
-def _row(table: Any, k: Any) -> Any:
-    space: dict[str, Any] = {}
-    body = written(table, "table", lambda path, part: f"{path}[k]", space)
-    exec(f"def impl(table, k):\n    return {body}", space)
-    return space["impl"]
-
-
-def zero(array: Any) -> None:
-    array[...] = 0
-
-
-@overload(zero, strict=False, jit_options=INLINE)
-def _zero(array: Any) -> Any:
-    if array.ndim == 1:
-
-        def impl(array: Any) -> None:
-            for i in range(array.shape[0]):
-                array[i] = 0
-
-    else:
-
-        def impl(array: Any) -> None:
-            for i in range(array.shape[0]):
-                zero(array[i])
-
-    return impl
-
-
-@overload(node.clear, strict=False, jit_options=INLINE)
-def _clear(record: Any) -> Any:
-    space: dict[str, Any] = {"zero": zero}
-    body = "\n".join(f"    zero({path})" for path, _ in paths(record, "record"))
-    exec(f"def impl(record):\n{body or '    pass'}", space)
-    return space["impl"]
-
-
-@intrinsic
-def _unowned(typing: Any, array: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = make_array(array)(context, builder, value=args[0])
-        view.meminfo = cgutils.get_null_value(view.meminfo.type)
-        view.parent = cgutils.get_null_value(view.parent.type)
-        return view._getvalue()
-
-    return array(array), codegen
-
-
-@overload(rounds.lent, strict=False, jit_options=INLINE)
-def _lent(record: Any) -> Any:
-    """Counting references costs more than the arithmetic. Views of such an array, a row of it say, are not counted
-    either. Whoever calls the kernel holds the arrays.
-    """
-    space: dict[str, Any] = {"unowned": _unowned}
-    body = written(record, "record", lambda path, part: f"unowned({path})" if is_array(part) else path, space)
-    exec(f"def impl(record):\n    return {body}", space)
-    return space["impl"]
-
-
 _enabled: set[Any] = set()
 
 
@@ -233,6 +144,11 @@ def _bind(plain: Callable[..., Any], loop: Callable[..., Any]) -> None:
     overload(plain, strict=False, jit_options={"fastmath": MATH} | INLINE)(
         eval(f"lambda {names}: loop", {"loop": loop})
     )
+
+
+def may_allocate(function: Callable[..., Any]) -> bool:
+    """Whether a node function may make arrays of its own: users' may, ours keep their scratch in the node's state."""
+    return not function.__module__.startswith("archipel.")
 
 
 def enable() -> None:
@@ -248,15 +164,28 @@ def enable() -> None:
     for function in node.KERNELS:
         if function not in _enabled:
             math = set() if function in node.EXACT else MATH  # left out, it would be the caller's
-            register_jitable(fastmath=math, **INLINE | {"forceinline": function not in node.RARE})(function)
+            options = {"fastmath": math, "forceinline": function not in node.RARE, "_nrt": may_allocate(function)}
+            register_jitable(**INLINE | options)(function)
             _enabled.add(function)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the garbage collector: a seventh of the time goes into looking at what a compiler makes."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 @lru_cache(maxsize=256)
 def build(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a driver, once in a process."""
     enable()
-    options = {"nogil": True, "fastmath": MATH, "cache": True}
+    options = {"nogil": True, "fastmath": MATH, "cache": True, "_nrt": False}
     if os.environ.get("ARCHIPEL_BOUNDSCHECK"):
         options["boundscheck"] = True
     return numba.njit(**options)(function)

@@ -6,8 +6,9 @@ are serial, threads are outside, and no bit depends on how many there are.
 
 from concurrent.futures import ThreadPoolExecutor
 
-from archipel.simulate.compile import build
+from archipel.simulate.compile import build, uncollected
 from archipel.simulate.instance import Instance
+from archipel.simulate.records import held
 from archipel.simulate.rounds import advancing, rounds_of
 
 SHARED = 64  # nodes of a step that are worth a second thread
@@ -20,22 +21,24 @@ class CompiledEngine:
         self.instance, self.threads = instance, threads
         self.rounds = rounds_of(instance, threads)
         self.kernel = build(advancing(self.rounds.steps))
+        self.board, self.arguments = held(self.rounds.board), held(self.rounds.chained)
         self.pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        with uncollected():
+            self.kernel(0, 0, -1, 0, 1, self.board, self.arguments)  # of no rounds: it is compiled
 
     def advance(self, first: int, last: int) -> None:
-        """Play rounds first to last - 1; of none, compile only."""
-        made = self.rounds
-        if self.pool is None or first == last:
-            self.kernel(first, last, -1, 0, 1, made.board, made.chained)
+        """Play rounds first to last - 1."""
+        if self.pool is None:
+            self.kernel(first, last, -1, 0, 1, self.board, self.arguments)
             return
         for n in range(first, last):
-            for which, role in enumerate(made.roles):
+            for which, role in enumerate(self.rounds.roles):
                 parts = self.threads if self.instance.count(role) >= SHARED else 1
                 waiting = [
-                    self.pool.submit(self.kernel, n, n + 1, which, part, parts, made.board, made.chained)
+                    self.pool.submit(self.kernel, n, n + 1, which, part, parts, self.board, self.arguments)
                     for part in range(1, parts)
                 ]
-                self.kernel(n, n + 1, which, 0, parts, made.board, made.chained)
+                self.kernel(n, n + 1, which, 0, parts, self.board, self.arguments)
                 for future in waiting:
                     future.result()
 

@@ -73,11 +73,6 @@ class Board(NamedTuple):
     counts: Any  # (parts, 16)
 
 
-def lent(record: Any) -> Any:
-    """The same record; compiled, its arrays are not counted for the time of a call, see `simulate.compile`."""
-    return record
-
-
 @kernel
 def nodes_of(board: Any) -> Any:
     return board.nodes
@@ -104,7 +99,7 @@ def opening(observe: Callable[..., Any]) -> Callable[..., Any]:
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
         total, many = board.present.shape[0], board.fresh.shape[0] > 0
-        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
+        source, samples, conditions = board.source, board.samples, board.conditions
         for k in range(total * part // parts, total * (part + 1) // parts):
             moment = Moment(k, n, key_of(board.seed, k, n), -1, 1, False, 1.0)
             fresh, present = False, False
@@ -125,8 +120,8 @@ def opening_by_act(observe: Callable[..., Any], act: Callable[..., Any]) -> Call
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, up: Any) -> None:
         total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
-        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
-        nodes, words, settings = lent(board.nodes), lent(up.words), lent(board.settings)
+        source, samples, conditions = board.source, board.samples, board.conditions
+        nodes, words, settings = board.nodes, up.words, board.settings
         many = board.fresh.shape[0] > 0  # what a node saw is kept for a later turn
         for k in range(total * part // parts, total * (part + 1) // parts):
             up.lates[k] = SILENT
@@ -164,9 +159,9 @@ def opening_by_tell(
     def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
         down, up = args
         total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
-        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
-        nodes, servers, settings = lent(board.nodes), lent(board.others), lent(board.settings)
-        words, question = lent(up.words), row(lent(down.words), part)
+        source, samples, conditions = board.source, board.samples, board.conditions
+        nodes, servers, settings = board.nodes, board.others, board.settings
+        words, question = up.words, row(down.words, part)
         many = board.fresh.shape[0] > 0
         updates, told = 0, 0
         for k in range(total * part // parts, total * (part + 1) // parts):
@@ -212,8 +207,8 @@ def acting(see: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., An
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
         total, phase = board.present.shape[0], n % mail.routes.starts.shape[0]
-        source, samples, conditions = lent(board.source), lent(board.samples), lent(board.conditions)
-        nodes, words, settings = lent(board.nodes), lent(mail.words), lent(board.settings)
+        source, samples, conditions = board.source, board.samples, board.conditions
+        nodes, words, settings = board.nodes, mail.words, board.settings
         for k in range(total * part // parts, total * (part + 1) // parts):
             mail.lates[k] = SILENT
             if board.fresh[k]:
@@ -233,7 +228,7 @@ def acting_without_data(act: Callable[..., Any]) -> Callable[..., Any]:
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
         total, phase = mail.lates.shape[0], n % mail.routes.starts.shape[0]
-        others, words, settings = lent(board.others), lent(mail.words), lent(board.settings)
+        others, words, settings = board.others, mail.words, board.settings
         for k in range(total * part // parts, total * (part + 1) // parts):
             fan_out = mail.routes.fan_out[phase, k]
             now = Moment(k, n, key_of(board.seed, k + SERVER_KEYS, n), -1, fan_out, True, 1.0)
@@ -250,8 +245,8 @@ def forging(forge: Callable[..., Any]) -> Callable[..., Any]:
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
         if part == 0:  # it looks at everyone
-            nodes, words, settings = lent(board.nodes), lent(mail.words), lent(board.settings)
-            forge(n, board.seed, nodes, words, mail.lates, lent(mail.attack), settings)
+            nodes, words, settings = board.nodes, mail.words, board.settings
+            forge(n, board.seed, nodes, words, mail.lates, mail.attack, settings)
 
     return step
 
@@ -265,8 +260,8 @@ def delivering(
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
-        table, words, settings = lent(receivers(board)), lent(mail.words), lent(board.settings)
-        boxes, routes, lates = lent(mail.inboxes), mail.routes, mail.lates
+        table, words, settings = receivers(board), mail.words, board.settings
+        boxes, routes, lates = mail.inboxes, mail.routes, mail.lates
         phase, total = n % routes.starts.shape[0], routes.starts.shape[1] - 1
         slots, heard = mail.slots, 0
         for k in range(total * part // parts, total * (part + 1) // parts):
@@ -308,8 +303,8 @@ def telling(
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
-        senders, receivers, settings = lent(tellers(board)), lent(takers(board)), lent(board.settings)
-        word, routes, total = row(lent(mail.words), part), mail.routes, mail.routes.starts.shape[1] - 1
+        senders, receivers, settings = tellers(board), takers(board), board.settings
+        word, routes, total = row(mail.words, part), mail.routes, mail.routes.starts.shape[1] - 1
         told = 0
         for k in range(total * part // parts, total * (part + 1) // parts):
             if with_data and not board.present[k]:

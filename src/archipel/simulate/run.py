@@ -57,7 +57,6 @@ class Recorder:
             warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
         engine = federation.engine_of(instance, self.side_by_side)
-        engine.advance(0, 0)
         watch, kept, self.sums = Watch(self.keep.seconds), -1, sums_of(instance)
         if saved is None:
             self.measure(instance, engine)

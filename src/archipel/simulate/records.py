@@ -1,0 +1,234 @@
+"""Records that cross into compiled code by address.
+
+A record of arrays is an argument of nine numbers an array: a kernel with eighty arrays, which passes them on from
+function to function, spends most of its time in the compiler on that, and each call of it on unpacking. So the heads of
+the arrays (data, shape, strides) are written down once, in one block of memory, and what is passed is its address; a
+row is an address and a number. Fields are read where they are used; nothing writes to the block while it is held, and
+loads say so, hence loops look nothing up twice. No array is counted: whoever holds the record holds them.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.imputils import lower_builtin, lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate, infer_getattr
+from numba.extending import NativeValue, register_model, type_callable, typeof_impl, unbox
+from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import as_dtype
+
+from archipel import node
+
+WORD = 8  # bytes
+
+
+def is_record(kind: Any) -> bool:
+    """A record whose fields have one type is a NamedUniTuple, not a NamedTuple."""
+    return isinstance(kind, types.NamedTuple | types.NamedUniTuple)
+
+
+def words_of(kind: Any) -> int:
+    """How many words a value takes in the block."""
+    if is_record(kind):
+        return sum(map(words_of, kind))
+    return 1 + 2 * kind.ndim if isinstance(kind, types.Array) else 1
+
+
+def described(kind: Any) -> str:
+    """What distinguishes one kind of record from another, the same in every process."""
+    if not is_record(kind):
+        return str(kind)
+    names = (f"{name}:{described(part)}" for name, part in zip(kind.fields, kind))
+    return f"{kind.instance_class.__module__}.{kind.instance_class.__qualname__}({','.join(names)})"
+
+
+class Addressed(types.Type):  # type: ignore[misc]
+    """A record by its address; `row`: the row of a table, by the table's address and a number."""
+
+    def __init__(self, kind: Any, row: bool):
+        self.kind, self.row = kind, row
+        text = hashlib.blake2b(described(kind).encode(), digest_size=8).hexdigest()
+        super().__init__(f"{'row' if row else 'record'}_{text}")
+
+    @property
+    def key(self) -> Any:
+        return self.name
+
+    def fields(self) -> Iterator[tuple[str, Any, int]]:
+        """Name, kind and place of each."""
+        at = 0
+        for name, part in zip(self.kind.fields, self.kind):
+            yield name, part, at
+            at += words_of(part)
+
+    def field(self, name: str) -> tuple[Any, int] | None:
+        return next(((part, at) for known, part, at in self.fields() if known == name), None)
+
+    def seen(self, part: Any) -> Any:
+        """The type of a field, as code sees it."""
+        if is_record(part):
+            return Addressed(part, self.row)
+        if self.row and isinstance(part, types.Array):
+            if part.ndim == 1:
+                return part.dtype
+            return part.copy(ndim=part.ndim - 1, layout="C" if part.layout == "C" else "A")
+        return part
+
+
+@register_model(Addressed)
+class AddressedModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any):
+        super().__init__(manager, kind, [("address", types.voidptr), ("row", types.intp)])
+
+
+class Record:
+    """A record of arrays, held for compiled code."""
+
+    def __init__(self, record: Any):
+        self.record = record
+        self.type = Addressed(numba.typeof(record), False)
+        self.block = np.array(list(heads(record, self.type.kind)), np.int64)
+        self.address = self.block.ctypes.data
+
+
+def held(given: Any) -> Any:
+    """The same with every record in it held."""
+    if type(given) is tuple:
+        return tuple(map(held, given))
+    return Record(given) if isinstance(given, tuple) else given
+
+
+def heads(record: Any, kind: Any) -> Iterator[int]:
+    """The words of a record."""
+    for value, part in zip(record, kind):
+        if is_record(part):
+            yield from heads(value, part)
+        elif isinstance(part, types.Array):
+            yield value.ctypes.data
+            yield from value.shape
+            yield from value.strides
+        else:
+            bits = np.zeros(WORD, np.uint8)
+            plain = np.asarray(value).reshape(1).view(np.uint8)
+            bits[: len(plain)] = plain
+            yield int(bits.view(np.int64)[0])
+
+
+@typeof_impl.register(Record)
+def _typeof_record(value: Record, _context: Any) -> Any:
+    return value.type
+
+
+@unbox(Addressed)
+def _unbox_record(kind: Any, value: Any, c: Any) -> Any:
+    address = c.pyapi.object_getattr_string(value, "address")
+    made = cgutils.create_struct_proxy(kind)(c.context, c.builder)
+    made.address = c.builder.inttoptr(c.pyapi.long_as_longlong(address), cgutils.voidptr_t)
+    made.row = c.context.get_constant(types.intp, 0)
+    c.pyapi.decref(address)
+    return NativeValue(made._getvalue(), is_error=cgutils.is_not_null(c.builder, c.pyapi.err_occurred()))
+
+
+@infer_getattr
+class AddressedFields(AttributeTemplate):  # type: ignore[misc]
+    key = Addressed
+
+    def generic_resolve(self, kind: Any, name: str) -> Any:
+        found = kind.field(name)
+        return None if found is None else kind.seen(found[0])
+
+
+def load(builder: Any, block: Any, at: int) -> Any:
+    """A word of a block; nothing writes there."""
+    place = builder.gep(block, [ir.Constant(ir.IntType(64), at)], inbounds=True)
+    value = builder.load(place)
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
+@lower_getattr_generic(Addressed)
+def _field(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
+    part, at = kind.field(name)
+    given = cgutils.create_struct_proxy(kind)(context, builder, value=value)
+    block = builder.bitcast(given.address, ir.IntType(64).as_pointer())
+    if is_record(part):
+        inner = cgutils.create_struct_proxy(kind.seen(part))(context, builder)
+        place = builder.gep(block, [ir.Constant(ir.IntType(64), at)], inbounds=True)
+        inner.address, inner.row = builder.bitcast(place, cgutils.voidptr_t), given.row
+        return inner._getvalue()
+    if isinstance(part, types.Array):
+        return array_of(context, builder, kind, part, block, at, given.row)
+    place = builder.gep(block, [ir.Constant(ir.IntType(64), at)], inbounds=True)
+    typed = builder.bitcast(place, context.get_data_type(part).as_pointer())
+    return context.unpack_value(builder, part, typed)
+
+
+def array_of(context: Any, builder: Any, kind: Any, part: Any, block: Any, at: int, row: Any) -> Any:
+    """An array, or its row."""
+    size = as_dtype(part.dtype).itemsize
+    data, dims = load(builder, block, at), part.ndim
+    shape = [load(builder, block, at + 1 + i) for i in range(dims)]
+    if part.layout == "C":  # known to be so: no need to load them
+        strides = [ir.Constant(ir.IntType(64), size)]
+        for length in reversed(shape[1:]):
+            strides.insert(0, builder.mul(strides[0], length))
+    else:
+        strides = [load(builder, block, at + 1 + dims + i) for i in range(dims)]
+    if kind.row:
+        if context.enable_boundscheck:
+            cgutils.do_boundscheck(context, builder, row, shape[0])
+        data = builder.add(data, builder.mul(row, strides[0]))
+        shape, strides = shape[1:], strides[1:]
+    pointer = builder.inttoptr(data, context.get_data_type(part.dtype).as_pointer())
+    if kind.row and dims == 1:
+        return context.unpack_value(builder, part.dtype, pointer)
+    seen = kind.seen(part)
+    made = make_array(seen)(context, builder)
+    populate_array(made, data=pointer, shape=shape, strides=strides, itemsize=size, meminfo=None)
+    return made._getvalue()
+
+
+@type_callable(node.row)
+def _type_row(_context: Any) -> Any:
+    def typed(table: Any, k: Any) -> Any:
+        return Addressed(table.kind, True) if isinstance(table, Addressed) and not table.row else None
+
+    return typed
+
+
+@lower_builtin(node.row, Addressed, types.Integer)
+def _row(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    given = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
+    made = cgutils.create_struct_proxy(signature.return_type)(context, builder)
+    made.address, made.row = given.address, context.cast(builder, args[1], signature.args[1], types.intp)
+    return made._getvalue()
+
+
+@type_callable(node.clear)
+def _type_clear(_context: Any) -> Any:
+    return lambda record: types.none if isinstance(record, Addressed) and record.row else None
+
+
+@lower_builtin(node.clear, Addressed)
+def _clear(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    wipe(context, builder, signature.args[0], args[0])
+    return context.get_dummy_value()
+
+
+def wipe(context: Any, builder: Any, kind: Any, value: Any) -> None:
+    """Zeros in every array of a row; tables are whole blocks of memory."""
+    for name, part, _ in kind.fields():
+        found = _field(context, builder, kind, value, name)
+        if is_record(part):
+            wipe(context, builder, kind.seen(part), found)
+            continue
+        if part.layout != "C" or part.ndim < 2:
+            raise TypeError(f"{name} of {kind.kind} cannot be cleared: it is not a table")
+        array = make_array(kind.seen(part))(context, builder, value=found)
+        cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)
