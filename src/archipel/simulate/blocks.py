@@ -11,9 +11,10 @@ from typing import Any
 
 from archipel.draws import key_of
 from archipel.node import Edge, Moment, clear, kernel, leaves, row, tabled
-from archipel.simulate.compile import build
+from archipel.simulate.compile import build, uncollected
 from archipel.simulate.instance import SERVER_KEYS, Instance
-from archipel.simulate.rounds import SILENT, advancing, lent, others_of, rounds_of
+from archipel.simulate.records import held
+from archipel.simulate.rounds import SILENT, advancing, others_of, rounds_of
 from archipel.turns import Tell
 
 BLOCKS = 16
@@ -35,7 +36,7 @@ def hearing(hear: Callable[..., Any]) -> Callable[..., Any]:
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
-        boxes, words, settings = lent(mail.inboxes), lent(mail.words), lent(board.settings)
+        boxes, words, settings = mail.inboxes, mail.words, board.settings
         lates, routes, slots = mail.lates, mail.routes, mail.slots
         total, heard = lates.shape[0], 0
         for e in range(total * part // parts, total * (part + 1) // parts):
@@ -57,7 +58,7 @@ def merging(merge: Callable[..., Any]) -> Callable[..., Any]:
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
-        table, boxes, settings = lent(others_of(board)), lent(mail.inboxes), lent(board.settings)
+        table, boxes, settings = others_of(board), mail.inboxes, board.settings
         box = row(boxes, n % mail.slots)
         now = Moment(0, n, key_of(board.seed, SERVER_KEYS, n), -1, mail.lates.shape[0], True, 1.0)
         merge(row(table, 0), box, settings, now)
@@ -75,12 +76,14 @@ class Blocks:
         turn, mail = instance.plan.turns[1], self.rounds.mails[1]
         self.boxes = tabled(turn.inbox, mail.slots * BLOCKS)
         partial = mail._replace(inboxes=self.boxes)
-        self.arguments = (self.rounds.arguments[0], (partial, ()))
+        self.board, self.arguments = held(self.rounds.board), held((self.rounds.arguments[0], (partial, ())))
         self.kernel = build(advancing((self.rounds.steps[0], hearing(turn.hear))))
+        with uncollected():
+            self.kernel(0, 0, -1, 0, BLOCKS, self.board, self.arguments)  # of no rounds: it is compiled
 
     def play(self, n: int, block: int) -> None:
-        """A round of one block: its clients act, and are heard. Of no round (-1) compile only."""
-        self.kernel(max(n, 0), n + 1, -1, block, BLOCKS, self.rounds.board, self.arguments)
+        """A round of one block: its clients act, and are heard."""
+        self.kernel(n, n + 1, -1, block, BLOCKS, self.board, self.arguments)
 
     def slots_of(self, leaf: Any) -> Any:
         """(rounds to come, blocks, ...)."""
@@ -93,15 +96,15 @@ class BlockEngine:
     def __init__(self, instance: Instance, threads: int = 1):
         self.blocks = Blocks(instance)
         self.rounds = self.blocks.rounds
-        self.board, self.mail = self.rounds.board, self.rounds.mails[1]
+        self.mail = self.rounds.mails[1]
+        self.inboxes = held((self.mail, ()))
         self.merger = build(advancing((merging(instance.plan.turns[1].merge),)))
+        with uncollected():
+            self.merger(0, 0, -1, 0, 1, self.blocks.board, self.inboxes)
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def advance(self, first: int, last: int) -> None:
-        """Play rounds first to last - 1; of none, compile only."""
-        if first == last:
-            self.blocks.play(-1, 0)
-            self.merger(first, last, -1, 0, 1, self.board, (self.mail, ()))
+        """Play rounds first to last - 1."""
         for n in range(first, last):
             self.play_all(n)
             for total, heard in zip(leaves(self.mail.inboxes), leaves(self.blocks.boxes)):
@@ -109,7 +112,7 @@ class BlockEngine:
                 for block in range(BLOCKS):
                     total += parts[:, block]
                 heard[...] = 0
-            self.merger(n, n + 1, -1, 0, 1, self.board, (self.mail, ()))
+            self.merger(n, n + 1, -1, 0, 1, self.blocks.board, self.inboxes)
 
     def play_all(self, n: int) -> None:
         """All blocks of a round."""
