@@ -24,6 +24,7 @@ pytest.importorskip("zenoh")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+REPLAYED = '[deploy]\npace = "replay"\n\n[deploy.addresses]'
 MODULES = {"archipel": ["archipel"], "archipel-node": ["archipel.deploy.run_node"]}
 
 
@@ -78,6 +79,46 @@ def test_two_terminals(tmp_path, capfd):
     for name in ("server", "client-0", "client-1"):
         assert np.isfinite(load(tmp_path / "state" / name / "model.npz").predict(rows)).all()
         assert re.search(f"{name}: all 200 rounds are over. Its model: .*{name}/model.npz", said), said
+
+
+def commands(title):
+    """What the guide tells to type in a section."""
+    section = GUIDE.split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"^    (archipel .*)$", section, re.MULTILINE)
+
+
+def test_three_people_three_folders(tmp_path):
+    """At most ten commands, each person's folder apart, and the model is that of a simulation over all of them."""
+    text = block("in a folder of their own").replace(":7447", f":{free_port()}").replace("rounds = 100", "rounds = 30")
+    (tmp_path / "federation.toml").write_text(text.replace("[deploy.addresses]", REPLAYED))
+    draw, names = np.random.default_rng(1), ("ann", "bob", "cleo")
+    for folder in (tmp_path, tmp_path / "whole"):
+        for name in names:
+            (folder / name).mkdir(parents=True)
+    for name in names:
+        t, d = draw.normal(12, 6, 50), draw.normal(40, 20, 50)
+        rows = "".join(f"{i},{a},{b},{30 + 0.3 * (a - 12) - 0.05 * (b - 40)}\n" for i, (a, b) in enumerate(zip(t, d)))
+        for folder in (tmp_path, tmp_path / "whole"):
+            (folder / name / "readings.csv").write_text(f"hour,temperature,depth,salinity\n{rows}")
+    shutil.copy(tmp_path / "federation.toml", tmp_path / "whole")
+    told = commands("Three people, three folders")
+    assert len(told) <= 10
+    (tmp_path / "new.csv").write_text("depth,temperature\n40,12\n60,18\n")
+    for line in [line for line in told if " node " not in line and " predict " not in line]:
+        with started(line, tmp_path) as found:
+            assert found.end() == 0, found.words
+    nodes = [started(line, tmp_path) for line in told if " node " in line]
+    with nodes[0], nodes[1], nodes[2], nodes[3]:
+        assert [node.end() for node in nodes] == [0, 0, 0, 0], [node.words for node in nodes]
+    federation = Federation.load(tmp_path / "whole" / "federation.toml", engine="plain")
+    simulated = federation.run().models[0]["server"]
+    np.testing.assert_allclose(simulated, [0.3 * 6 / 4, -0.05 * 20 / 4], atol=0.02)  # as the readings were made
+    np.testing.assert_allclose(load(tmp_path / "state" / "server" / "model.npz").model(), simulated, rtol=0, atol=1e-6)
+    (line,) = [line for line in told if " predict " in line]
+    found = archipel(*line.split()[1:], cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    answers = [float(row.split(",")[-1]) for row in (tmp_path / "predictions.csv").read_text().split()[1:]]
+    assert answers == pytest.approx([30.0, 30 + 0.3 * 6 - 0.05 * 20], abs=0.2)
 
 
 def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
