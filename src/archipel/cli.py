@@ -105,6 +105,7 @@ def run(
     if record:
         save_schedule(described, record)
     show({federation.stem: result})
+    screen.print(f"Model: {out / 'model.npz'}", highlight=False, soft_wrap=True)
     finish(out / "report.html", result.interrupted)
 
 
@@ -223,6 +224,7 @@ def reproduce(
 def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the million clients.")] = False,
+    only: Annotated[str, typer.Option("--only", help="One row: star, w1, gossip, servers, digraph, deep, ...")] = "",
 ) -> None:
     """Measure this machine: client updates a second, against vectorised NumPy and the bare kernel.
 
@@ -231,7 +233,7 @@ def bench(
     from archipel.bench import measure, table
 
     with progress_bar("bench") as update:
-        figures = measure(quick, update)
+        figures = measure(quick, update, only)
     if as_json:
         print(json.dumps(figures, indent=1))
     else:
@@ -267,8 +269,10 @@ def kept(described: Any, out: Path, seconds: float | None, resume: bool, start: 
         told = keep.model(described, described.seed).told
         errors.print(f"Starting from the weights of {start} ({told['what']}).", highlight=False, soft_wrap=True)
         if told["paid"] is not None:
-            paid = told["paid"]["worst"]["epsilon"]
-            text = f"They have cost epsilon = {paid:.4g} already, of whom paid most: ledger.json has it as `before`."
+            paid = next(
+                (f"{name} = {cost:.4g}" for name, cost in told["paid"]["worst"].items() if cost is not None), "?"
+            )
+            text = f"They have cost {paid} already, of whom paid most: ledger.json has it as `before`."
             errors.print(text, highlight=False, soft_wrap=True)
     return keep
 

@@ -1,5 +1,6 @@
 """The commands of a deployment: up, node, keys and torture."""
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command()(up)
     app.command()(node)
+    app.command()(leave)
     app.command("keys")(make_keys)
     app.command("torture")(torture)
 
@@ -91,26 +93,56 @@ def node(
 
     Example: archipel node federation.toml --name sensor-17
     """
-    from archipel.deploy.run_node import live, resolved
+    from archipel.deploy.run_node import resolved
 
-    deploy = ({"keys": str(keys.resolve())} if keys else {}) | ({"data": resolved(data)} if data else {})
+    deploy = {"data": resolved(data)} if data else {}
     if log not in ("text", "json"):
         raise BadInput("--log", log, '"text" or "json"')
-    order: dict[str, Any] = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
-    order |= {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
+    further = {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
+    run_one(federation, name, state, keys, deploy, **further)
+
+
+def run_one(
+    federation: Path, name: str, state: Path | None, keys: Path | None, deploy: dict[str, Any], **further: Any
+) -> None:
+    """A node, as this process."""
+    from archipel.deploy.run_node import live
+
+    deploy |= {"keys": str(keys.resolve())} if keys else {}
+    order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0, **further}
     status = live(order | ({"folder": str(state)} if state else {}))
     if status:
         raise typer.Exit(status)
+
+
+def leave(
+    federation: Description,
+    name: Annotated[str, typer.Option("--name", help="Which node leaves, such as sensor-17.")],
+    state: Annotated[Path | None, typer.Option(help="Folder of what the node remembers.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+) -> None:
+    """Leave a federation for good. Stop the node first; then this says goodbye to its neighbours and waits for answers.
+
+    Nobody waits for it from then on, and nothing is kept for it. What it said before counts. If a server leaves, the
+    run is over for its clients.
+
+    Example: archipel leave federation.toml --name sensor-17
+    """
+    run_one(federation, name, state, keys, {}, leaves=True)
 
 
 def make_keys(
     federation: Description,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for them, instead of the description's.")] = None,
     days: Annotated[int, typer.Option(min=1, max=LONGEST, help="How long certificates are good.")] = 365,
+    sites: Annotated[
+        Path | None, typer.Option("--sites", help="Also put what each client needs into a folder of its name here.")
+    ] = None,
 ) -> None:
     """Make an authority for a federation and a certificate for each of its nodes; what is there stays.
 
-    Give every device authority.pem and its own NAME.pem and NAME.key, and nobody authority.key.
+    Give every device authority.pem and its own NAME.pem and NAME.key, and nobody authority.key. With --sites there is
+    a folder for each client, with that and the description, to be handed over.
 
     Example: archipel keys federation.toml
     """
@@ -136,6 +168,34 @@ def make_keys(
     screen.print(
         f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False, soft_wrap=True
     )
+    for member in roster.members:
+        if sites is not None and member.role != "server":
+            hand_over(sites / member.name, federation, folder, member.name, described.deploy.keys)
+
+
+def hand_over(site: Path, description: Path, keys: Path, name: str, inside: str) -> None:
+    """A folder for a client: the description, the files that it names, and the client's own key and certificate."""
+    from archipel.describe import PATHS, read_toml, rewrite
+    from archipel.federation import OWN
+
+    if Path(inside).is_absolute():
+        raise BadInput("deploy.keys", inside, "a path from the folder of the description, as each site has its own")
+    copies = {Path(inside) / file: keys / file for file in ("authority.pem", f"{name}.pem", f"{name}.key")}
+    copies[Path(description.name)] = description
+
+    def take(given: str) -> str:
+        path = Path(given.partition(":")[0]).expanduser()
+        if not path.is_absolute() and (description.parent / path).is_file():
+            copies[path] = description.parent / path
+        return given
+
+    table = read_toml(description)
+    for where in PATHS:
+        if where not in OWN:
+            rewrite(table, where, take)
+    for path, source in copies.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, site / path)
 
 
 def torture(
@@ -212,7 +272,7 @@ def show(name: str, result: Any, out: Path) -> None:
     grid.add_row("bytes on the wire", f"{result.wire['bytes']:,}")
     grid.add_row("true saving", f"{100 * result.wire['saving']:.1f} %")
     screen.print(grid)
-    screen.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    screen.print(f"Model: {out / 'model.npz'}\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
     if result.interrupted:
         errors.print("Stopped. What was done so far is written; run it again to go on.")
         raise typer.Exit(130)

@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from archipel.node import named_leaves
+
 LISTED = 100  # clients that get a row each; more are put together where their numbers are the same
 WIDE = 110  # columns that the table needs, also where nobody looks (in a pipe)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of clients may look like either
@@ -23,24 +25,40 @@ def register(app: typer.Typer) -> None:
     app.command("audit")(audit)
 
 
-def privacy(federation: Description, as_json: Json = False) -> None:
+def privacy(
+    federation: Description,
+    as_json: Json = False,
+    name: Annotated[str, typer.Option("--name", help="Look at this client's own data only, on its own machine.")] = "",
+) -> None:
     """Say what each client will have paid at most when all rounds are over, before anything runs.
 
-    In zCDP and in (epsilon, delta), for which unit and neighbouring relation, and whether it is enforced or assumed.
+    In zCDP and in (epsilon, delta), for which unit and neighbouring relation, and whether it is enforced or assumed;
+    and what of the data is known without noise.
 
     Example: archipel privacy examples/zcdp-nfl.toml
     """
+    from archipel.cli import site_named
     from archipel.federation import Federation
 
     described = Federation.load(federation)
-    instance = described.instance()
-    if instance.plan.accountant is None:
+    site = site_named(described, name, federation.parent) if name else None
+    instance = described.instance(setup=described.setup(site=site))
+    public = known(instance, getattr(described.problem, "takes_clients", False) and not described.named)
+    if instance.plan.accountant is None and not as_json:
         screen.print("No [privacy] table: nothing is protected, nothing is counted.")
+        for line in public_lines(public):
+            screen.print(line, highlight=False, soft_wrap=True)
         return
-    outlook = forecast(instance) | {"protected": protected(instance, described.rounds)}
+    counted = instance.plan.accountant is not None
+    outlook = forecast(instance) | {"protected": protected(instance, described.rounds)} if counted else {}
+    outlook |= {"public": public}
+    if name:
+        outlook["nodes"] = [node for node in outlook.get("nodes", ()) if node["node"] == name]
     if as_json:
         print(json.dumps(outlook, indent=1))
         return
+    for line in public_lines(public):
+        screen.print(line, highlight=False, soft_wrap=True)
     for line in preamble(outlook, described.rounds):
         screen.print(line, highlight=False, soft_wrap=True)
     Console(width=max(screen.width, WIDE), **plain).print(table_of(outlook))
@@ -102,6 +120,24 @@ def show(verdicts: list[Any], about: str) -> None:
             v.test,
         )
     Console(width=max(screen.width, WIDE), **plain).print(grid)
+
+
+def known(instance: Any, readable: bool) -> dict[str, list[str]]:
+    """What is known of clients' data without noise: what the description declares, what is taken from everyone's data
+    to set things up, and what messages say beside the model.
+    """
+    task = instance.task
+    taken = [*task.assumed_public]
+    if readable:
+        taken.append("all of it is read on every machine that runs a node; a table [clients] keeps data apart")
+    words = [name for turn in instance.plan.turns for name, _ in named_leaves(turn.word)]
+    said = ["how many samples stand behind it"] if any(name.endswith("samples") for name in words) else []
+    return {"declared": list(task.declared), "taken from everyone's data": taken, "said in every message": said}
+
+
+def public_lines(public: dict[str, list[str]]) -> list[str]:
+    """The same in sentences."""
+    return [f"Without noise, {how}: {'; '.join(what)}." for how, what in public.items() if what]
 
 
 def forecast(instance: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -95,10 +94,7 @@ class Federation(Checked):
         A relative path in a description is meant from the folder of the description.
         """
         table = read_toml(path)
-        clients = table.get("clients")
-        named = isinstance(clients, dict) and bool(clients.get("names") or clients.get("roster"))
-        for keys in PATHS:
-            rewrite(table, keys, partial(placed, Path(path).parent, named and keys in OWN))
+        place(table, Path(path).parent)
         return cls.from_table({**table, **changes})
 
     @classmethod
@@ -240,11 +236,20 @@ def check_start(plan: Any, start: dict[str, Any], kind: str) -> None:
             raise BadInput("--from", "weights", right)
 
 
-def placed(base: Path, own: bool, given: str) -> str:
-    """A path from the folder of a description; one of a client's own data goes through a folder of its name."""
-    named = own and MARK not in given and not is_of_file(given) and not Path(given).is_absolute()
-    inner = f"{MARK}/{given}" if named else given
-    return str(base / Path(inner).expanduser())
+def place(table: dict[str, Any], base: Path) -> None:
+    """Paths from the folder of a description; those of clients' own data go through folders of their names."""
+    clients = table.get("clients")
+    named = isinstance(clients, dict) and bool(clients.get("names") or clients.get("roster"))
+
+    def placed(given: str) -> str:
+        return str(base / Path(given).expanduser())
+
+    def own(given: str) -> str:
+        its_own = MARK in given or is_of_file(given) or Path(given).expanduser().is_absolute()
+        return placed(given if its_own else f"{MARK}/{given}")
+
+    for keys in PATHS:
+        rewrite(table, keys, own if named and keys in OWN else placed)
 
 
 def read_privacy(table: Any) -> Any:

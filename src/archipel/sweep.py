@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from archipel.describe import PATHS, read_toml, rewrite
+from archipel.describe import read_toml
 from archipel.errors import BadInput, Diverged, Findings, Missing
-from archipel.federation import Federation
+from archipel.federation import Federation, place
 
 UPWARDS = ("accuracy", "auc", "f1", "r2", "rand")  # metrics of which more is better
 FILE = "trials.journal"
@@ -72,8 +72,7 @@ def described(path: Path, changes: Mapping[str, Any]) -> Federation:
         for section in sections:
             inner = inner.setdefault(section, {})
         inner[name] = value
-    for keys in PATHS:
-        rewrite(table, keys, lambda given: str(path.parent / Path(given).expanduser()))
+    place(table, path.parent)
     return Federation.from_table(table)
 
 

@@ -16,6 +16,7 @@ import pytest
 from processes_here import Process, archipel
 
 from archipel import Federation
+from archipel.bundle import load
 from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
 
@@ -23,6 +24,7 @@ pytest.importorskip("zenoh")
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+REPLAYED = '[deploy]\npace = "replay"\n\n[deploy.addresses]'
 MODULES = {"archipel": ["archipel"], "archipel-node": ["archipel.deploy.run_node"]}
 
 
@@ -57,7 +59,7 @@ def wait_for_round(folder, name, n):
         time.sleep(0.02)
 
 
-def test_two_terminals(tmp_path):
+def test_two_terminals(tmp_path, capfd):
     """Keys, a process for each node in any order, and one of them is killed with kill -9 on the way."""
     described(tmp_path, 200, deploy="durable = false")
     keys, *nodes = block("then start the nodes, in any order").splitlines()
@@ -72,6 +74,51 @@ def test_two_terminals(tmp_path):
         with started(nodes[1], tmp_path) as again:
             assert [node.end() for node in (server, again, second)] == [0, 0, 0], [server.words, again.words]
     assert all(read_status(tmp_path / "state" / name)["done"] for name in ("server", "client-0", "client-1"))
+    said = capfd.readouterr().out
+    rows = np.zeros((2, *load(tmp_path / "state" / "server" / "model.npz").frame.inputs))
+    for name in ("server", "client-0", "client-1"):
+        assert np.isfinite(load(tmp_path / "state" / name / "model.npz").predict(rows)).all()
+        assert re.search(f"{name}: all 200 rounds are over. Its model: .*{name}/model.npz", said), said
+
+
+def commands(title):
+    """What the guide tells to type in a section."""
+    section = GUIDE.split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.findall(r"^    (archipel .*)$", section, re.MULTILINE)
+
+
+def test_three_people_three_folders(tmp_path):
+    """At most ten commands, each person's folder apart, and the model is that of a simulation over all of them."""
+    text = block("in a folder of their own").replace(":7447", f":{free_port()}").replace("rounds = 100", "rounds = 30")
+    (tmp_path / "federation.toml").write_text(text.replace("[deploy.addresses]", REPLAYED))
+    draw, names = np.random.default_rng(1), ("ann", "bob", "cleo")
+    for folder in (tmp_path, tmp_path / "whole"):
+        for name in names:
+            (folder / name).mkdir(parents=True)
+    for name in names:
+        t, d = draw.normal(12, 6, 50), draw.normal(40, 20, 50)
+        rows = "".join(f"{i},{a},{b},{30 + 0.3 * (a - 12) - 0.05 * (b - 40)}\n" for i, (a, b) in enumerate(zip(t, d)))
+        for folder in (tmp_path, tmp_path / "whole"):
+            (folder / name / "readings.csv").write_text(f"hour,temperature,depth,salinity\n{rows}")
+    shutil.copy(tmp_path / "federation.toml", tmp_path / "whole")
+    told = commands("Three people, three folders")
+    assert len(told) <= 10
+    (tmp_path / "new.csv").write_text("depth,temperature\n40,12\n60,18\n")
+    for line in [line for line in told if " node " not in line and " predict " not in line]:
+        with started(line, tmp_path) as found:
+            assert found.end() == 0, found.words
+    nodes = [started(line, tmp_path) for line in told if " node " in line]
+    with nodes[0], nodes[1], nodes[2], nodes[3]:
+        assert [node.end() for node in nodes] == [0, 0, 0, 0], [node.words for node in nodes]
+    federation = Federation.load(tmp_path / "whole" / "federation.toml", engine="plain")
+    simulated = federation.run().models[0]["server"]
+    np.testing.assert_allclose(simulated, [0.3 * 6 / 4, -0.05 * 20 / 4], atol=0.02)  # as the readings were made
+    np.testing.assert_allclose(load(tmp_path / "state" / "server" / "model.npz").model(), simulated, rtol=0, atol=1e-6)
+    (line,) = [line for line in told if " predict " in line]
+    found = archipel(*line.split()[1:], cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    answers = [float(row.split(",")[-1]) for row in (tmp_path / "predictions.csv").read_text().split()[1:]]
+    assert answers == pytest.approx([30.0, 30 + 0.3 * 6 - 0.05 * 20], abs=0.2)
 
 
 def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
@@ -86,7 +133,8 @@ def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
     assert archipel(*words, "--replay", cwd=tmp_path).returncode == 0
     assert archipel("run", path, "--rounds", 30, "--out", "run", cwd=tmp_path).returncode == 0
     up, run = tmp_path / "results" / "up", tmp_path / "run"
-    assert {p.name for p in run.iterdir()} <= {p.name for p in up.iterdir()}
+    assert {p.name for p in run.iterdir()} - {"checkpoint.npz"} <= {p.name for p in up.iterdir()}
+    assert np.allclose(load(up / "model.npz").model(), load(run / "model.npz").model(), atol=1e-4)
     with np.load(up / "models.npz") as ours, np.load(run / "models.npz") as theirs:
         for name in theirs:
             np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-4)
@@ -185,11 +233,14 @@ def test_the_device_install_is_as_small_as_promised(tmp_path):
         subprocess.run([folder / "bin" / "python", "-m", "pip", *words, "-q"], check=True, timeout=900)
     described(tmp_path, 50)
     assert archipel("keys", "federation.toml", cwd=tmp_path).returncode == 0
+    assert archipel("approve", "federation.toml", "--yes", cwd=tmp_path).returncode == 0  # rules are kept there too
     own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [folder / "bin" / "archipel-node", "federation.toml", "--name"]
     nodes = [Process(*command, name, cwd=tmp_path, env=own) for name in ("server", "client-0", "client-1")]
     with nodes[0], nodes[1], nodes[2]:
         assert [node.end() for node in nodes] == [0, 0, 0], [node.words for node in nodes]
+    assert len(list((tmp_path / "site").glob("client-1-*.left"))) == 1
+    print(f"a device: {megabytes(folder):.0f} MB")
     assert megabytes(folder) < 150
     noise = next(line for line in GUIDE.splitlines() if re.match(r"    pip install .*opendp", line))
     subprocess.run([folder / "bin" / "python", "-m", "pip", *noise.partition("#")[0].split()[1:], "-q"], check=True)

@@ -15,10 +15,16 @@ from archipel import Federation
 from archipel.algorithms.deep import DpFedAvgDeep
 from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.npfl import NpflRl
-from archipel.deploy import wire
+from archipel.deploy import node, wire
+from archipel.deploy.gate import Gate
+from archipel.deploy.left import Left
+from archipel.deploy.permit import permit
+from archipel.deploy.site import SiteLedger
+from archipel.deploy.torture import simulation
 from archipel.deploy.torture.disk import SimulatedDisk
 from archipel.deploy.torture.families import families
-from archipel.deploy.torture.simulation import EPOCH
+from archipel.deploy.torture.run import play
+from archipel.deploy.torture.simulation import EPOCH, Host
 from archipel.deploy.view import view_of
 from archipel.node import named_leaves
 from archipel.policy import CONTENTS, Limits, Policy, approval_of, contents_of
@@ -249,3 +255,65 @@ def test_300_pairs_of_policy_and_description(block):
         total += judge(seed)
     assert total["spoke"] >= 5 and total["words"] >= 20  # else nothing was tried
     assert {"approved", "leaves", "to", "rounds"} <= set(total)
+
+
+# --- do the pairs see what they should --------------------------------------------------------------------------------
+
+
+def widened(**rules):
+    """Start a node as if some rules were wider."""
+
+    def start(policy, federation, view):
+        wider = {key: value(federation, view) for key, value in rules.items()}
+        return permit(Policy(**{**vars(policy), **wider}), federation, view)
+
+    return start
+
+
+def hurried(gate, size=0):
+    gate.spare = 1e9
+    return DUE(gate, size)
+
+
+DUE = Gate.due
+BROKEN = {
+    "hours": lambda patch: patch.setattr(Policy, "wait", lambda policy, clock: 0.0),
+    "bytes a day": lambda patch: patch.setattr(Left, "take", lambda left, day, size, most: True),
+    "bytes a second": lambda patch: patch.setattr(Gate, "due", hurried),
+    "the budget": lambda patch: patch.setattr(SiteLedger, "charge", lambda ledger, number, charge: None),
+    "approval": lambda patch: patch.setattr(
+        simulation, "permit", widened(approved=lambda f, view: (approval_of(f, view.digest),))
+    ),
+    "leaves": lambda patch: patch.setattr(simulation, "permit", widened(leaves=lambda f, view: tuple(CONTENTS))),
+    "to": lambda patch: patch.setattr(simulation, "permit", widened(to=lambda f, view: ())),
+    "rounds": lambda patch: patch.setattr(simulation, "permit", widened(rounds=lambda f, view: 0)),
+    "the gate": lambda patch: patch.setattr(node, "Gate", lambda world, allowed: None),
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_the_pairs_see_a_rule_that_is_not_kept(rule, monkeypatch):
+    BROKEN[rule](monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(60):
+            judge(seed)
+
+
+def test_faults_of_all_kinds_under_a_policy(monkeypatch):
+    """Torture, with rules at every node: all that is promised holds, and what left is paid for and in the log."""
+    made, born = [], Host.__init__
+
+    def governed(host, world, *given):
+        born(host, world, *given)
+        view = view_of(world.federation, host.name, world.instance)
+        limits = Limits(rho=1e6, assumed=True) if view.plan.accountant else Limits()
+        approval = approval_of(world.federation, view.digest)
+        host.policy = Policy((approval,), tuple(CONTENTS), bytes_a_day=10**9, privacy=limits)
+        host.site = SimulatedDisk(f"site of {host.label}", world.deploy.durable)
+        made.append(host)
+
+    monkeypatch.setattr(Host, "__init__", governed)
+    for seed in (0, 1, 4, 7, 9, 14, 21, 31):
+        outcome = play(seed)
+        assert not outcome.wrong, outcome
+    assert sum(any(name.endswith(".left") for name in host.site.names) for host in made) > 20

@@ -1,20 +1,28 @@
 """What a site's owner does: approve, run, read the log; and what the server's owner sees."""
 
 import json
+import os
+import re
 import sys
 import time
 import tomllib
 import urllib.error
 import urllib.request
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from harness import Village
 from processes_here import Process, archipel
 from test_replay import TABLE
+from test_rules import epsilon_spent
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.deploy import wire
+from archipel.deploy.assemble import read_status
 from archipel.deploy.metrics import Metrics, exposition
 from archipel.deploy.post import LATEST, LOG
 from archipel.deploy.proxy import free_port
@@ -62,7 +70,13 @@ def test_a_changed_description_is_another_one():
     table = tomllib.loads(federation.to_toml())
     seen = {hash_of(federation)}
     changes = [("rounds", 6), ("seed", 3), ("problem.features", 9), ("algorithm.step", 0.1), ("deploy.pace", "clock")]
-    changes += [("problem.clients", 3), ("privacy.epsilon", 1.0), ("privacy.epsilon", 2.0), ("privacy.clip", 0.5)]
+    changes += [
+        ("deploy.data", "mqtt://there/topic"),
+        ("problem.clients", 3),
+        ("privacy.epsilon", 1.0),
+        ("privacy.epsilon", 2.0),
+        ("privacy.clip", 0.5),
+    ]
     for key, value in changes:
         changed = tomllib.loads(write_toml(table))
         section, _, name = key.rpartition(".")
@@ -186,12 +200,49 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
     shown = archipel("status", folder / "state", cwd=folder).stdout
     assert all(name in shown for name in ("server", "client-0", "client-1"))
     readable = archipel("log", site, cwd=folder).stdout
+    together = float(
+        re.search(r"Together, for a sample \(replace-one\): epsilon ([\d.]+) at delta = 1e-05", readable)[1]
+    )
+    assert together == pytest.approx(epsilon_spent(paid["rho"], 1e-5), rel=1e-3)
     assert "models" in readable and "Paid by client-1" in readable and "8 at delta" in readable
     (folder / "federation.toml").write_text(
         (folder / "federation.toml").read_text().replace("rounds = 30", "rounds = 31")
     )
     changed = archipel("node", "federation.toml", "--name", "client-1", "--policy", rules, cwd=folder)
     assert changed.returncode == 2 and "policy.approved" in changed.stderr
+
+
+def test_a_server_has_one_open_port_and_a_client_none(folder):
+    """While they talk, and wait for a third who does not come."""
+    path = folder / "federation.toml"
+    path.write_text(path.read_text().replace("[deploy]", '[deploy]\npace = "replay"\npatience = 600.0'))
+    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    command = [sys.executable, "-m", "archipel", "node", "federation.toml", "--name"]
+    with Process(*command, "server", cwd=folder) as server, Process(*command, "client-1", cwd=folder) as client:
+        wait_until(lambda: read_status(folder / "state" / "client-1").get("heard"))
+        address = tomllib.loads(path.read_text())["deploy"]["addresses"]["server"]
+        assert open_ports(server) == [int(address.rpartition(":")[2])] and open_ports(client) == []
+
+
+def open_ports(node):
+    """The ports at which a process can be reached, by TCP or UDP."""
+    folder, found = f"/proc/{node.process.pid}", []
+    mine = set()
+    for number in os.listdir(f"{folder}/fd"):
+        with suppress(OSError):
+            mine.add(os.readlink(f"{folder}/fd/{number}"))
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"{folder}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = words = line.split()
+            if f"socket:[{words[9]}]" in mine and (table.startswith("udp") or state == "0A"):
+                found.append(int(local.rpartition(":")[2], 16))
+    return found
+
+
+def wait_until(holds):
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
 
 
 def asked(port, what):
@@ -287,3 +338,42 @@ def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
     assert 6 <= len(told) <= 12
     known = village.nodes["server"].status()["neighbours"]["client-0"]
     assert known["updates"] > 20 and known["paid"] is None and known["skipped"] == 0
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sites.md").read_text(encoding="utf-8")
+
+
+def shown_after(command):
+    """The commands, and what the page shows of their answers, line by line."""
+    text = PAGE[PAGE.index(f"    {command}") :].split("\n\n    ", 1)[1].split("\n\n")[0]
+    return [line.strip() for line in text.splitlines()]
+
+
+def test_the_page_for_sites_shows_what_is_said(tmp_path):
+    """Its policy is one, its description is answered as shown, its sentence is the code's, its commands are there."""
+    draw = np.random.default_rng(1)
+    for name in ("buoy-1", "buoy-2", "buoy-3"):
+        rows = "".join(f"{a},{b},{a - b}\n" for a, b in draw.random((40, 2)))
+        (tmp_path / f"{name}.csv").write_text("temperature,depth,salinity\n" + rows)
+    (tmp_path / "federation.toml").write_text(
+        'rounds = 500\n[problem]\nkind = "files"\ndata = "*.csv"\ntarget = "salinity"\nfeatures = 20\n'
+        "[problem.scale]\n"
+        + "".join(f"{name} = {{center = 0.0, spread = 1.0}}\n" for name in ("temperature", "depth", "salinity"))
+        + '[algorithm]\nkind = "pao-fed"\n[privacy]\nepsilon = 4.0\nclip = 1.0\n'
+    )
+    command = re.search(r"    archipel (approve .*)", PAGE)[1].split()
+    found = archipel(*command, "--yes", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    said = [line.strip() for line in found.stdout.splitlines()]
+    assert all(line in said for line in shown_after("archipel approve")), found.stdout
+    rules = re.search(r"```toml\n# policy.toml\n(.*?)```", PAGE, re.DOTALL)[1]
+    (tmp_path / "policy.toml").write_text(rules)
+    assert set(tomllib.loads(rules)) == {field.name for field in fields(Policy)}
+    assert archipel("explain", "policy", cwd=tmp_path).returncode == 0
+    for line in re.findall(r"    archipel (\w+) ", PAGE):
+        assert archipel(line, "--help").returncode == 0
+    sentence = re.search(r"`(policy\.leaves = [^`]*)`", PAGE)[1]
+    right = '"losses" among them, which buoy-2 would say'
+    assert sentence == str(BadInput("policy.leaves", ["models"], right))

@@ -119,7 +119,11 @@ class Deep(Checked):
         if people is not None:
             train, test = self.apart(people, seed)
             task = deep_task(self, train, test, 1.0, self.classes, seed, dtype)
-            return task._replace(apart=True, samples=tuple(remaining(people.samples, HELD_OUT).tolist()))
+            declared = [f"the names of {len(people.names)} clients", f"that a sample has the shape {self.shape}"]
+            declared += [f"that there are {self.classes} classes"] if self.classes else []
+            declared += ["everyone's number of samples"] if people.samples else []
+            samples = tuple(remaining(people.samples, HELD_OUT).tolist())
+            return task._replace(apart=True, samples=samples, declared=tuple(declared))
         train, test, top = self.dealt(seed)
         return deep_task(self, train, test, top, int(max(train.y.max(), test.y.max())) + 1, seed, dtype)
 

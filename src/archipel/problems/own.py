@@ -142,7 +142,20 @@ class Files(Checked):
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
             unit=self.unit,
         )  # fmt: skip
-        return task if people is None else task._replace(apart=True, samples=self.left_to_learn(people))
+        if people is None:
+            return task._replace(declared=self.declared(train.columns))
+        declared = (f"the names of {len(people.names)} clients", *self.declared(train.columns))
+        declared += ("everyone's number of samples",) if people.samples else ()
+        return task._replace(apart=True, samples=self.left_to_learn(people), declared=declared)
+
+    def declared(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        """What the description makes public of the data, in words."""
+        said = [f"the columns {', '.join(self.columns)} and {self.target}"] if self.columns else []
+        units = [name for name in (*columns, self.target) if name in self.centers or name in self.spreads]
+        said += [f"the units (center and spread) of {', '.join(units)}"] if units else []
+        said += [f"the values of {name}: {', '.join(words)}" for name, words in self.words.items()]
+        said += [f"that {self.target} = {self.positive} counts as 1"] if self.positive else []
+        return tuple(said)
 
     # --- clients that keep their data to themselves -------------------------------------------------------------------
 
