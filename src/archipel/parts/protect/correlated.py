@@ -78,8 +78,9 @@ class Correlated(AtGradient):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         made, way = super().make(setup, learn), self.strategy(setup)
-        state = Remembering(*made.state, way.past(setup.task.clients, setup.task.size, setup.dtype))
-        settings = Terms(*made.settings, way.settings, way.together)
+        past = way.past(setup.task.clients, setup.task.size, setup.dtype)
+        state = Remembering(**made.state._asdict(), past=past)
+        settings = Terms(**made.settings._asdict(), way=way.settings, together=way.together)
         buys = float(way.deviations.mean()) / way.sensitivity
         return made._replace(
             pay=pay, state=state, settings=settings, guard=guarding(made.settings.law), cancels=buys
