@@ -50,7 +50,7 @@ def predict(
     beside = {f"{frame.target} predicted": found.tolist()}
     if frame.predicts == LABEL:
         beside[f"probability of {frame.labels[1]}"] = loaded.probabilities(rows, client, network).tolist()
-    ready(out.parent, "--out")
+    ready(out.parent, "out")
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow([*header, *beside])
