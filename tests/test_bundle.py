@@ -131,6 +131,22 @@ def test_a_run_in_single_precision_is_predicted_in_it(made):
     assert found["single", "answers"] == next(row[3] for row in runs["single"][0].rows if row[1:3] == (20, "mse"))
 
 
+def test_three_lines_of_numpy_say_the_same(made, tmp_path):
+    """The script of docs/model.md, as it stands there."""
+    folder, runs, _ = made
+    page = (Path(__file__).parents[1] / "docs" / "model.md").read_text()
+    script = page.split("```python\n# by_hand.py\n")[1].split("```")[0]
+    model = load(folder / "single" / "model.npz")
+    rows = model.frame.table(runs["single"][1][0][1])
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "model.npz").write_bytes((folder / "single" / "model.npz").read_bytes())
+    np.save(tmp_path / "rows.npy", rows)
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert np.allclose(json.loads(said.stdout), model.predict(rows), atol=1e-4)
+
+
 def test_rows_come_as_arrays_by_column_or_one_by_one(made):
     folder, *_ = made
     model = load(folder / "linear" / "model.npz")

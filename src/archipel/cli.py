@@ -224,6 +224,7 @@ def reproduce(
 def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the million clients.")] = False,
+    only: Annotated[str, typer.Option("--only", help="One row: star, w1, gossip, servers, digraph, deep, ...")] = "",
 ) -> None:
     """Measure this machine: client updates a second, against vectorised NumPy and the bare kernel.
 
@@ -232,7 +233,7 @@ def bench(
     from archipel.bench import measure, table
 
     with progress_bar("bench") as update:
-        figures = measure(quick, update)
+        figures = measure(quick, update, only)
     if as_json:
         print(json.dumps(figures, indent=1))
     else:

@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command()(up)
     app.command()(node)
+    app.command()(leave)
     app.command("keys")(make_keys)
     app.command("torture")(torture)
 
@@ -92,16 +93,42 @@ def node(
 
     Example: archipel node federation.toml --name sensor-17
     """
-    from archipel.deploy.run_node import live, resolved
+    from archipel.deploy.run_node import resolved
 
-    deploy = ({"keys": str(keys.resolve())} if keys else {}) | ({"data": resolved(data)} if data else {})
+    deploy = {"data": resolved(data)} if data else {}
     if log not in ("text", "json"):
         raise BadInput("--log", log, '"text" or "json"')
-    order: dict[str, Any] = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0}
-    order |= {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
+    further = {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
+    run_one(federation, name, state, keys, deploy, **further)
+
+
+def run_one(
+    federation: Path, name: str, state: Path | None, keys: Path | None, deploy: dict[str, Any], **further: Any
+) -> None:
+    """A node, as this process."""
+    from archipel.deploy.run_node import live
+
+    deploy |= {"keys": str(keys.resolve())} if keys else {}
+    order = {"name": name, "description": str(federation), "deploy": deploy, "linger": 5.0, **further}
     status = live(order | ({"folder": str(state)} if state else {}))
     if status:
         raise typer.Exit(status)
+
+
+def leave(
+    federation: Description,
+    name: Annotated[str, typer.Option("--name", help="Which node leaves, such as sensor-17.")],
+    state: Annotated[Path | None, typer.Option(help="Folder of what the node remembers.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+) -> None:
+    """Leave a federation for good. Stop the node first; then this says goodbye to its neighbours and waits for answers.
+
+    Nobody waits for it from then on, and nothing is kept for it. What it said before counts. If a server leaves, the
+    run is over for its clients.
+
+    Example: archipel leave federation.toml --name sensor-17
+    """
+    run_one(federation, name, state, keys, {}, leaves=True)
 
 
 def make_keys(

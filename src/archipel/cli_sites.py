@@ -104,19 +104,23 @@ def site_of(folder: Path) -> Path:
     return folder / "site" if (folder / "site").is_dir() else folder
 
 
+def entries_of(site: Path) -> list[dict[str, Any]]:
+    """All charges of a site's ledger."""
+    from archipel.privacy.journal import parse
+
+    path = site / "ledger.journal"
+    return parse(path.read_bytes(), path)[0] if path.is_file() else []
+
+
 def charges_of(site: Path) -> list[dict[str, Any]]:
     """What each node of each federation has paid at a site."""
-    from archipel.privacy.journal import parse
     from archipel.privacy.releases import from_json, rho_of
 
-    path, found = site / "ledger.journal", dict[tuple[str, ...], dict[str, Any]]()
-    for entry in parse(path.read_bytes(), path)[0] if path.is_file() else ():
-        key = entry["node"], entry["federation"], entry["unit"], entry["relation"]
-        row = found.setdefault(
-            key,
-            dict(zip(("node", "federation", "unit", "relation"), key))
-            | {"rounds": [entry["round"]] * 2, "releases": 0, "rho": 0.0},
-        )
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for entry in entries_of(site):
+        about = {key: entry[key] for key in ("node", "federation", "unit", "relation")}
+        fresh = about | {"rounds": [entry["round"]] * 2, "releases": 0, "rho": 0.0}
+        row = found.setdefault(tuple(about.values()), fresh)
         low, high = row["rounds"]
         row["rounds"] = [min(low, entry["round"]), max(high, entry["round"])]
         row["releases"] += entry["times"]
@@ -125,13 +129,27 @@ def charges_of(site: Path) -> list[dict[str, Any]]:
 
 
 def paid_so_far(path: Path, policy: Any) -> list[str]:
-    """What was paid at a site, and what its policy lets it pay."""
-    lines, limits = [], policy.privacy
-    for row in charges_of(site_of(path.parent)):
+    """What was paid at a site, by whom and together, and what its policy lets it pay."""
+    from archipel.privacy.accounting import merged
+    from archipel.privacy.releases import from_json
+
+    lines, limits, site = [], policy.privacy, site_of(path.parent)
+    for row in charges_of(site):
         low, high = row["rounds"]
         lines.append(
             f"Paid by {row['node']} in {row['federation'][:8]}, for a {row['unit']} ({row['relation']}), rounds "
             f"{low} to {high}: {row['releases']:,} releases, zCDP {spoken(row['rho'])}."
+        )
+    together: dict[tuple[str, str], list[tuple[Any, int]]] = {}
+    for entry in entries_of(site):
+        kind = entry["unit"], entry["relation"]
+        together.setdefault(kind, []).append((from_json(entry["release"]), entry["times"]))
+    for (unit, relation), releases in together.items():
+        paid = merged(releases)
+        epsilon = paid.epsilon(limits.delta).epsilon
+        lines.append(
+            f"Together, for a {unit} ({relation}): epsilon {spoken(epsilon)} at delta = {limits.delta:g}, "
+            f"zCDP {spoken(paid.rho())}."
         )
     if limits.key:
         at = f" at delta = {limits.delta:g}" if limits.epsilon is not None else ""

@@ -29,6 +29,9 @@ class Deployment(Checked):
         noun="seconds since 1970",
     )  # fmt: skip
     patience: float = key(60.0, "how long a node waits for neighbours that it has never heard", above=0, unit="seconds")
+    forget: float = key(
+        86_400.0, "how long letters are kept for a neighbour that does not answer", above=0, unit="seconds"
+    )
     addresses: dict = key(dict, 'who listens where: the server of a star, servers, peers, each "host:port"')
     keys: str = key("keys", "the folder of a node's certificate and secret key")
     state: str = key("state", "the folder of a node's checkpoints and ledger")

@@ -37,7 +37,7 @@ class Each(Watcher):
 class Village:
     """A deployed federation in the simulated world."""
 
-    def __init__(self, federation: Federation, seed: int = 0, view: Any = None, **deploy: Any):
+    def __init__(self, federation: Federation, seed: int = 0, view: Any = None, first: Any = None, **deploy: Any):
         deploy = {"pace": "replay"} | deploy
         self.federation = federation.with_(deploy=Deployment(**deploy))
         self.seen = Each()
@@ -45,8 +45,8 @@ class Village:
         self.world.restarts = False
         self.world.view = view or self.world.view
         self.roster, self.hosts = self.world.roster, self.world.hosts
-        for member in self.roster.members:
-            self.start(member.name)
+        for name in self.hosts if first is None else first:
+            self.start(name)
 
     @property
     def nodes(self) -> dict[str, Any]:

@@ -168,7 +168,8 @@ def test_a_node_that_is_done_before_it_met_anybody_still_reports():
     client.player.round = 3
     client.save()
     assert client.player.finished and client.office.neighbours["server"].sent == 0
-    client.office.arrived("server", wire.greet(wire.Greeting(7, client.office.mine, 0, client.view.digest)))
+    agreed = client.office.neighbours["server"].salted(client.view.digest)
+    client.office.arrived("server", wire.greet(wire.Greeting(7, client.office.mine, 0, agreed)))
     village.seen.sent.clear()
     client.beat()
     assert wire.QUIET in {data[0] & 15 for sender, _, data in village.seen.sent if sender == "client-0"}

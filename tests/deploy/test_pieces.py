@@ -53,7 +53,7 @@ class End:
                 send(to, data)
 
         self.link.send = sends
-        self.office = PostOffice(self.network.world(self.link), [self.other], vocabulary(self.piece), DIGEST)
+        self.office = PostOffice(self.network.world(self.link), {self.other: b""}, vocabulary(self.piece), DIGEST)
         if self.disk is not None:
             state, got = self.disk
             self.office.restore(state)

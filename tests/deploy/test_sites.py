@@ -18,6 +18,7 @@ import pytest
 from harness import Village
 from processes_here import Process, archipel
 from test_replay import TABLE
+from test_rules import epsilon_spent
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.deploy import wire
@@ -69,7 +70,13 @@ def test_a_changed_description_is_another_one():
     table = tomllib.loads(federation.to_toml())
     seen = {hash_of(federation)}
     changes = [("rounds", 6), ("seed", 3), ("problem.features", 9), ("algorithm.step", 0.1), ("deploy.pace", "clock")]
-    changes += [("problem.clients", 3), ("privacy.epsilon", 1.0), ("privacy.epsilon", 2.0), ("privacy.clip", 0.5)]
+    changes += [
+        ("deploy.data", "mqtt://there/topic"),
+        ("problem.clients", 3),
+        ("privacy.epsilon", 1.0),
+        ("privacy.epsilon", 2.0),
+        ("privacy.clip", 0.5),
+    ]
     for key, value in changes:
         changed = tomllib.loads(write_toml(table))
         section, _, name = key.rpartition(".")
@@ -193,6 +200,10 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
     shown = archipel("status", folder / "state", cwd=folder).stdout
     assert all(name in shown for name in ("server", "client-0", "client-1"))
     readable = archipel("log", site, cwd=folder).stdout
+    together = float(
+        re.search(r"Together, for a sample \(replace-one\): epsilon ([\d.]+) at delta = 1e-05", readable)[1]
+    )
+    assert together == pytest.approx(epsilon_spent(paid["rho"], 1e-5), rel=1e-3)
     assert "models" in readable and "Paid by client-1" in readable and "8 at delta" in readable
     (folder / "federation.toml").write_text(
         (folder / "federation.toml").read_text().replace("rounds = 30", "rounds = 31")

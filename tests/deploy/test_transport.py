@@ -144,7 +144,7 @@ class Node:
         self.life += 1
         seed = 100 * self.life + ord(self.name)
         self.link = Faulty(self.network, self.network.join(self.name), seed, **self.faults)
-        self.office = PostOffice(self.network.world(self.link), [self.other], VOCABULARY, DIGEST)
+        self.office = PostOffice(self.network.world(self.link), {self.other: b""}, VOCABULARY, DIGEST)
         self.posted, self.got = 0, []
         if self.disk is not None:
             state, self.posted, got = self.disk
@@ -313,7 +313,7 @@ def test_two_nodes_of_one_name_are_noticed_and_do_not_greet_for_ever(monkeypatch
     ends: dict[str, list[Any]] = {"a": [], "b": []}
     network, link = VirtualNetwork(), Forked(ends)
     for name, other in (("a", "b"), ("b", "a"), ("b", "a")):
-        ends[name].append(PostOffice(network.world(link), [other], VOCABULARY, DIGEST))
+        ends[name].append(PostOffice(network.world(link), {other: b""}, VOCABULARY, DIGEST))
     while network.time < 0.5:
         network.time += 0.001
         for office in (*ends["a"], *ends["b"]):

@@ -108,6 +108,7 @@ class Scaffold(LocalEpochs):
         "servers": "several servers would have to agree on a control as well",
         "digraph": "controls cancel only over links that go both ways",
     }
+    fixed_clients: ClassVar[str] = Controls.fixed_clients
 
     server_step: float = key(1.0, "how far a server goes towards the mean", above=0, symbol="eta_g")
 

@@ -1,8 +1,12 @@
 """What two nodes know of their exchange: the outbox of one to the other, and what came in and waits."""
 
+import struct
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from archipel.deploy import wire
 from archipel.deploy.pieces import Arriving, Sending
@@ -13,6 +17,7 @@ SUPERSEDED = {wire.QUIET: (wire.QUIET,), wire.HERE: (wire.HERE, wire.AWAY), wire
 FIRST = 0.5  # seconds until a letter is sent again, before any answer has come
 HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to post.LATEST / 6
 MINUTE = 60.0  # seconds
+LETTER = struct.Struct("<HBBI")  # neighbour, kind, turn and flag, round
 RETURNS = 3  # a neighbour whose earlier store is back so often in a minute runs twice
 
 
@@ -34,7 +39,10 @@ class Neighbour:
     mine: int  # this node's store, as the neighbour is to know it
     theirs: int = 0  # the neighbour's store; 0: not known yet
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
+    salt: bytes = b""  # what the two must agree on beside the description
+    left: bool = False  # for good: nothing is kept for it
     heard: bool = False  # in this life
+    when: float = 0.0  # last, or when no answer was expected
     seen: float = 0.0  # when it was heard last, by the system's clock
     round: int = 0  # the latest that it spoke of
     came: int = 0  # bytes from it, in this life
@@ -72,6 +80,18 @@ class Neighbour:
     def taken(self) -> int:
         return self.next_in - len(self.waiting)
 
+    def salted(self, digest: bytes) -> bytes:
+        """What the two must agree on: the description, and each other's names and numbers."""
+        return blake2b(digest + self.salt, digest_size=8).digest() if self.salt else digest
+
+    def known(self) -> dict[str, Any]:
+        """What is known of it, for whoever looks on."""
+        found: dict[str, Any] = {"heard": self.heard, "seen": self.seen, "round": self.round, "bytes": self.came}
+        if self.said:
+            paid, updates, skipped = wire.STATE.unpack(self.said)
+            found |= {"paid": paid if paid == paid else None, "updates": updates, "skipped": skipped}
+        return found
+
     def meet(self, mine: int, theirs: int) -> None:
         """Know a neighbour's store, and so how frames between the two are tagged."""
         self.mine, self.theirs, self.tags = mine, theirs, (tag(mine, theirs), tag(theirs, mine))
@@ -85,6 +105,12 @@ class Neighbour:
         self.waiting.clear()
         self.sending = self.arriving = None
         self.stamp = 0, 0.0
+
+    def drop_letters(self) -> None:
+        """Nothing that waits is sent any more."""
+        self.acked = self.sent = self.gone = self.safe_out = self.next_out
+        self.letters.clear()
+        self.sending = None
 
     def changes(self, theirs: int, now: float) -> bool:
         """Another store of the same name; whether that shows, for the first time, that two of the name are running."""
@@ -106,3 +132,39 @@ class Neighbour:
             if before.kind in kinds and before.turn == letter.turn and not before.also_asks:
                 del self.letters[seq - self.acked]
                 return
+
+
+def kept(neighbours: dict[str, Neighbour]) -> dict[str, Any]:
+    """What a checkpoint holds of all exchanges."""
+    marks = [(n.mine, n.theirs, n.taken, n.acked, n.left) for n in neighbours.values()]
+    heads, bodies = [], []
+    for i, other in enumerate(neighbours.values()):
+        for letter in other.letters:
+            flagged = letter.turn | (wire.ALSO_ASKS if letter.also_asks else 0)
+            heads.append(LETTER.pack(i, letter.kind, flagged, letter.round))
+            bodies.append(letter.body)
+    return {
+        "names": list(neighbours),
+        "marks": np.array(marks, np.uint64).reshape(-1, 5),
+        "letters": b"".join(heads),
+        "bodies": bodies,
+        "earlier": [list(n.earlier) for n in neighbours.values()],
+    }
+
+
+def recall(state: dict[str, Any], neighbours: dict[str, Neighbour]) -> None:
+    """Go on from what a checkpoint held. Neighbours may have been added since."""
+    known = [neighbours.get(name) for name in state["names"]]
+    for other, (mine, theirs, taken, acked, left), earlier in zip(known, state["marks"].tolist(), state["earlier"]):
+        if other is not None:
+            other.meet(mine, theirs)
+            other.earlier.extend(earlier)
+            other.left = bool(left)
+            other.next_in = other.safe_in = other.told = taken
+            other.acked = other.sent = other.safe_out = acked
+    for (i, kind, flagged, round), body in zip(LETTER.iter_unpack(state["letters"]), state["bodies"]):
+        other = known[i]
+        if other is not None:
+            turn, also = flagged & ~wire.ALSO_ASKS, bool(flagged & wire.ALSO_ASKS)
+            other.letters.append(Letter(kind, turn, also, round, body))
+            other.safe_out = other.gone = other.next_out

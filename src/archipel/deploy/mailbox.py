@@ -54,6 +54,7 @@ class Mailbox:
         self.stashed = [0] * count
         spare = 16 if view.vocabulary.widest <= view.vocabulary.piece else 2
         self.most = 2 * view.plan.late + spare  # words of one neighbour that wait here; further ones wait outside
+        self.left = np.zeros(count, bool)  # who is gone for good
         self.over = False
         self.faults: Counter[str] = Counter()
         self.first_tell = next((i for i, turn in enumerate(turns) if isinstance(turn, Tell)), -1)
@@ -75,6 +76,7 @@ class Mailbox:
             i = self.number[name]
             waiting = self.office.waiting(name)
             while waiting and (self.stashed[i] < self.most or waiting[0].kind != wire.WORD):
+                self.left[i] = self.office.neighbours[name].left = False
                 self.sort(i, self.office.take(name))
                 seen.add(i)
             if waiting:
@@ -87,6 +89,8 @@ class Mailbox:
         kind, turn, n = frame.kind, frame.turn, frame.round
         if kind in (wire.WORD, wire.QUIET):
             fits = self.is_turn[turn] and i in self.speakers[turn]
+        elif kind == wire.OVER and (self.is_turn[turn] or i not in self.speakers[turn]):
+            return self.leaves(self.names[i])
         elif kind in (wire.TOLD, wire.NOTHING, wire.OVER):
             fits = not self.is_turn[turn] and i in self.speakers[turn]
         elif kind == wire.ASK:
@@ -112,6 +116,13 @@ class Mailbox:
         if frame.also_asks and self.first_tell >= 0 and i in self.listeners[self.first_tell]:
             self.asks[i] = self.first_tell, n + (turn > self.first_tell)
         return None
+
+    def leaves(self, name: str) -> None:
+        """A neighbour takes no further part: nobody waits for it, and nothing is kept for it. What it said counts."""
+        other, i = self.office.neighbours[name], self.number[name]
+        self.left[i] = other.left = True
+        self.asks.pop(i, None)
+        other.drop_letters()
 
     def stash(self, i: int, frame: Frame) -> None:
         """A word waits for its round. One of a round before the last reported one is late.
@@ -180,7 +191,9 @@ class Mailbox:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.reported, self.there, self.recent = state["reported"], state["there"], state["recent"]
+        for name in ("reported", "there", "recent"):  # neighbours may have been added since
+            vars(self)[name][: len(state[name])] = state[name]
+        self.left = np.array([other.left for other in self.office.neighbours.values()], bool)
         self.asks = {i: (turn, n) for i, turn, n in state["asks"]}
         self.told = {turn: Told(kind, n, body) for (turn, kind, n), body in zip(state["told"], state["answers"])}
         self.over = state["over"]

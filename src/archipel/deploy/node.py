@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from archipel.deploy import keys, wire
+from archipel.deploy import grow, keys, wire
 from archipel.deploy.accounts import Join, account_of
 from archipel.deploy.checkpoint import restore, state_of
 from archipel.deploy.events import Events
@@ -51,14 +51,17 @@ class Node:
         source: Any = None,
         linger: float = 1.0,
         permit: Permit | None = None,
+        leaves: bool = False,
     ):
-        self.view, self.world, self.deploy, self.linger = view, world, deploy, linger
+        self.view, self.world, self.deploy, self.linger, self.leaves = view, world, deploy, linger, leaves
         self.gate = Gate(world, permit) if permit else None
         world.link = self.gate or world.link  # from here on nothing leaves but through the gate, if there is one
         self.store = Store(world.disk, deploy.durable, view.vocabulary.piece) if world.disk else None
         self.trace = Trace(world.disk) if world.disk else None
         self.pace = pace_of(deploy, view.member.name, view.roster.leaders(), world)
-        self.office = PostOffice(world, view.roster.neighbours(view.member.name), view.vocabulary, view.digest)
+        neighbours = {name: view.salt(name) for name in view.roster.neighbours(view.member.name)}
+        self.office = PostOffice(world, neighbours, view.vocabulary, view.digest)
+        self.extent = grow.extent(view)
         join: Join = partial(joined, world, permit) if permit else lambda ledger: None
         self.account = account_of(view, world.disk, not self.pace.replay, join)
         self.account.limited = permit is not None and bool(permit.policy.privacy.key)
@@ -68,7 +71,7 @@ class Node:
         self.begun, self.anxious = world.now(), True
         self.left: float | None = None  # when it had played its last round
         self.quiet = 0.0  # since when nothing is left unanswered
-        self.over = False
+        self.over, self.looked = False, self.begun
         self.reported, self.report_every = -FOREVER, STATUS
         self.checkpoints = 0
         self.events = Events(self, deploy.status, permit is None or "status" in permit.policy.leaves)
@@ -83,7 +86,10 @@ class Node:
             if record["digest"] != self.view.digest.hex():
                 right = f"the state of this federation, not of another one ({ANEW})"
                 raise BadInput("deploy.state", str(self.world.disk.path) if self.world.disk else "", right)
+            grow.check(record["extent"], self.extent, self.view)
             restore(self.player, record)
+            if self.player.gone and not self.leaves:
+                raise Halted(f"{self.view.member.name} has left this federation. To take part as a new one: {ANEW}.")
             self.office.flush()
         elif self.store:  # before anything is charged: else nobody could tell whether what was paid for has left
             self.save()
@@ -103,6 +109,8 @@ class Node:
 
     def beat(self) -> float:
         """Take in what came, do what can be done, save it, send it; returns the seconds to wait for news."""
+        if self.leaves and self.left is None:
+            self.leave()
         came = self.office.pump()
         if came:
             self.player.notice()
@@ -119,6 +127,7 @@ class Node:
             return self.stay(came)
         owed = self.acknowledge()
         self.check_patience()
+        self.forget()
         self.report()
         worried = self.begun + self.deploy.patience if self.anxious else FOREVER
         soon = min(self.player.wakes(), self.office.alarm, owed, worried, self.events.tell())
@@ -153,7 +162,7 @@ class Node:
     def save(self) -> None:
         """First the checkpoint, then the letters."""
         if self.store is not None:
-            self.store.save({"digest": self.view.digest.hex(), **state_of(self.player)})
+            self.store.save({"digest": self.view.digest.hex(), "extent": self.extent, **state_of(self.player)})
             self.checkpoints += 1
         self.office.commit()
 
@@ -170,6 +179,28 @@ class Node:
         self.over = now >= end
         self.report(now=self.over)
         return 0.0 if self.over else min(end, self.office.alarm) - now
+
+    def leave(self) -> None:
+        """Take no further part: say what is in the outbox and goodbye, and stay until that is answered."""
+        if not self.player.gone:
+            self.player.gone = True
+            for name in self.office.neighbours:
+                self.office.post(name, wire.OVER, 0, self.player.round)
+            self.save()
+        self.left = self.quiet = self.world.now()
+
+    def forget(self) -> None:
+        """Nothing is kept for who has not answered for very long; it is not waited for anyway."""
+        now = self.world.now()
+        if now < self.looked + self.deploy.forget / 10 or self.pace.replay:
+            return
+        self.looked = now
+        for name, other in self.office.neighbours.items():
+            if not other.letters:  # no answer is expected
+                other.when = now
+            elif now > max(other.when, self.begun) + self.deploy.forget:
+                LOG.warning("%s has not answered for %g seconds: its letters are dropped", name, self.deploy.forget)
+                self.office.forget(other)
 
     def say_goodbye(self) -> None:
         """A server tells who still asks that it is over."""
@@ -290,6 +321,7 @@ def open_node(
     addresses: dict[str, str],
     linger: float = 1.0,
     policy: Path | None = None,
+    leaves: bool = False,
 ) -> Node:
     """A node of a federation in the real world. `base` is the folder of the description, `policy` the site's rules."""
     from archipel.deploy.real import real_world
@@ -309,7 +341,7 @@ def open_node(
     site = policy.parent / "site" if policy else None
     world = real_world(name, neighbours, settings, folder or base / deploy.state / name, site)
     try:
-        return Node(view, world, deploy, source, linger, allowed)
+        return Node(view, world, deploy, source, linger, allowed, leaves)
     except BaseException:
         world.link.close()
         raise

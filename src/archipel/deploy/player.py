@@ -69,6 +69,7 @@ class Player:
         self.messages = [0] * len(self.plan.turns)
         self.updates = 0
         self.too_late = 0
+        self.gone = False  # it has said goodbye
         self.since = self.world.now()
         self.words = [emptied(turn.word) for turn in self.plan.turns]  # to write on; what is said goes out as bytes
         self.inboxes = [emptied(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
@@ -281,8 +282,8 @@ class Player:
         turn = self.plan.turns[i]
         if turn.sender != turn.receiver:
             return True
-        says = self.view.says(i, self.round)
-        missing = [w for w in self.numbers(says) if self.mailbox.there[w, i] < 2 * self.round]
+        says = [w for w in self.numbers(self.view.says(i, self.round)) if not self.mailbox.left[w]]
+        missing = [w for w in says if self.mailbox.there[w, i] < 2 * self.round]
         return self.pace.enough(waiting.HERE, self.round, missing, len(says), self.since)
 
     def say(self, i: int) -> None:
@@ -346,6 +347,7 @@ class Player:
             return True
         tables = self.tables[i]
         hears = tables.ever if self.pace.replay else tables.hears[self.round % len(tables.hears)]
+        hears = hears[~self.mailbox.left[hears]]
         missing = hears[self.mailbox.reported[hears, i] < self.round].tolist()
         return self.pace.enough(waiting.REPORTS, self.round, missing, len(hears), self.since)
 

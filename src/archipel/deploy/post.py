@@ -11,12 +11,9 @@ one, and its neighbours start to count anew.
 """
 
 import logging
-import struct
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from archipel.deploy import exchange, pieces, wire
 from archipel.deploy.exchange import Letter, Neighbour
@@ -30,17 +27,16 @@ LATEST = 30.0  # the same, after it was sent again and again in vain
 TICK = 0.05  # seconds between two looks at what is due
 FOREVER = float("inf")
 BURST = 16  # letters sent again at once
-LETTER = struct.Struct("<HBBI")  # neighbour, kind, turn and flag, round
 
 
 class PostOffice:
     """One node's letters, to and from all its neighbours."""
 
-    def __init__(self, world: World, neighbours: Iterable[str], vocabulary: Vocabulary, digest: bytes):
+    def __init__(self, world: World, neighbours: Mapping[str, bytes], vocabulary: Vocabulary, digest: bytes):
         self.world, self.link, self.vocabulary, self.digest = world, world.link, vocabulary, digest
         self.mine = world.chance()
         self.restored = False
-        self.neighbours = {name: Neighbour(name, self.mine) for name in neighbours}
+        self.neighbours = {name: Neighbour(name, self.mine, salt=salt) for name, salt in neighbours.items()}
         self.window = max(4, min(WINDOW, pieces.ROOM // (wire.HEADER.size + vocabulary.widest)))
         self.faults: Counter[str] = Counter()
         self.traffic: Counter[str] = Counter()
@@ -56,6 +52,8 @@ class PostOffice:
     def post(self, to: str, kind: int, turn: int, round: int, body: bytes = b"") -> None:
         """Put a letter into the outbox. It leaves after the next checkpoint."""
         other = self.neighbours[to]
+        if other.left:
+            return
         self.posted = True
         letter = Letter(kind, turn, False, round, body)
         if kind == wire.QUIET and other.next_out > other.safe_out:
@@ -83,7 +81,8 @@ class PostOffice:
     def ask_ahead(self, to: str) -> None:
         """Let the letter just posted also ask for the next round."""
         other = self.neighbours[to]
-        other.letters[-1] = other.letters[-1]._replace(also_asks=True)
+        if not other.left:
+            other.letters[-1] = other.letters[-1]._replace(also_asks=True)
 
     def waiting(self, name: str) -> deque[Frame]:
         """What came from a neighbour and was not taken yet."""
@@ -97,42 +96,15 @@ class PostOffice:
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must hold."""
-        marks = [(n.mine, n.theirs, n.taken, n.acked) for n in self.neighbours.values()]
-        heads, bodies = [], []
-        for i, other in enumerate(self.neighbours.values()):
-            for letter in other.letters:
-                flagged = letter.turn | (wire.ALSO_ASKS if letter.also_asks else 0)
-                heads.append(LETTER.pack(i, letter.kind, flagged, letter.round))
-                bodies.append(letter.body)
-        return {
-            "mine": self.mine,
-            "names": list(self.neighbours),
-            "marks": np.array(marks, np.uint64).reshape(-1, 4),
-            "letters": b"".join(heads),
-            "bodies": bodies,
-            "earlier": [list(n.earlier) for n in self.neighbours.values()],
-            "traffic": dict(self.traffic),
-            "faults": dict(self.faults),
-        }
+        counts = {"traffic": dict(self.traffic), "faults": dict(self.faults)}
+        return {"mine": self.mine, **exchange.kept(self.neighbours), **counts}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.mine, self.restored = state["mine"], True
         self.traffic.update(state["traffic"])
         self.faults.update(state["faults"])
-        known = [self.neighbours.get(name) for name in state["names"]]
-        for other, (mine, theirs, taken, acked), earlier in zip(known, state["marks"].tolist(), state["earlier"]):
-            if other is not None:
-                other.meet(mine, theirs)
-                other.earlier.extend(earlier)
-                other.next_in = other.safe_in = other.told = taken
-                other.acked = other.sent = other.safe_out = acked
-        for (i, kind, flagged, round), body in zip(LETTER.iter_unpack(state["letters"]), state["bodies"]):
-            other = known[i]
-            if other is not None:
-                turn, also = flagged & ~wire.ALSO_ASKS, bool(flagged & wire.ALSO_ASKS)
-                other.letters.append(Letter(kind, turn, also, round, body))
-                other.safe_out = other.gone = other.next_out
+        exchange.recall(state, self.neighbours)
 
     def commit(self) -> None:
         """The checkpoint is on disk: what was posted may leave, what was taken is acknowledged."""
@@ -187,8 +159,7 @@ class PostOffice:
 
     def transmit(self, other: Neighbour, data: bytes) -> None:
         other.told, other.owes = other.safe_in, False
-        self.count_out(data)
-        self.link.send(other.name, data)
+        self.send(other, data)
 
     def say_status(self, to: str, round: int, body: bytes) -> None:
         """Tell a neighbour how it goes: once, and without an answer."""
@@ -198,23 +169,17 @@ class PostOffice:
 
     def known(self) -> dict[str, dict[str, Any]]:
         """What is known of each neighbour, for whoever looks on."""
-        found = dict[str, dict[str, Any]]()
-        for name, other in self.neighbours.items():
-            found[name] = {"heard": other.heard, "seen": other.seen, "round": other.round, "bytes": other.came}
-            if other.said:
-                paid, updates, skipped = wire.STATE.unpack(other.said)
-                found[name] |= {"paid": paid if paid == paid else None, "updates": updates, "skipped": skipped}
-        return found
+        return {name: other.known() for name, other in self.neighbours.items()}
 
-    def count_out(self, data: bytes) -> None:
+    def send(self, other: Neighbour, data: bytes) -> None:
         self.traffic["frames out"] += 1
         self.traffic["bytes out"] += len(data)
+        self.link.send(other.name, data)
 
     def greet(self, other: Neighbour) -> None:
-        data = wire.greet(Greeting(other.mine, other.theirs, other.safe_in, self.digest))
+        data = wire.greet(Greeting(other.mine, other.theirs, other.safe_in, other.salted(self.digest)))
         self.traffic["hellos"] += 1
-        self.count_out(data)
-        self.link.send(other.name, data)
+        self.send(other, data)
         other.pause = min(2 * other.pause, LATEST / 6)
         other.hello = self.world.now() + other.pause
 
@@ -331,7 +296,7 @@ class PostOffice:
 
     def hear_from(self, other: Neighbour) -> None:
         self.owing = self.owing or not other.heard  # what waited for this goes out
-        other.heard, other.seen = True, self.world.clock()
+        other.heard, other.when, other.seen = True, self.world.now(), self.world.clock()
         if not other.twice:
             other.pause = exchange.HELLO_EVERY
         self.fresh.add(other.name)
@@ -355,7 +320,7 @@ class PostOffice:
 
     def greeted(self, other: Neighbour, greeting: Greeting) -> None:
         """A neighbour says which store it has, and what it knows of ours."""
-        other.differs = greeting.digest != self.digest
+        other.differs = greeting.digest != other.salted(self.digest)
         if other.differs:
             raise Refused("runs another description")
         if not greeting.mine:
@@ -390,7 +355,14 @@ class PostOffice:
         if other.theirs:
             self.traffic["neighbours that lost their disk"] += 1
             self.note_change(other, greeting.mine)
+        other.left = False
         self.begin(other, self.world.chance() if counted else other.mine, greeting.mine)
+
+    def forget(self, other: Neighbour) -> None:
+        """Keep nothing for a neighbour that is silent. If it comes back, the two count anew."""
+        self.traffic["letters dropped"] += len(other.letters)
+        other.drop_letters()
+        self.begin(other, self.world.chance(), other.theirs)
 
     def count_anew(self, other: Neighbour) -> None:
         """Begin again with a neighbour that has got more than this state knows of: to it, this is a new store."""

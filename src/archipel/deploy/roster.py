@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from archipel.clients import NAME, RESERVED
 from archipel.deploy import wire
+from archipel.deploy.grow import why_fixed
 from archipel.describe import PATHS, as_table, write_toml
 from archipel.errors import BadInput, did_you_mean
 from archipel.registry import described
@@ -109,11 +110,16 @@ def refuse_attack(federation: Any) -> None:
         raise BadInput("environment.attack.share", attack.share, "0: only the simulator plays clients that lie")
 
 
-def digest_of(federation: Any, roster: Roster, vocabulary: wire.Vocabulary) -> bytes:
-    """Eight bytes that two nodes share if they run the same federation."""
-    plain = write_toml(shared(federation))
+def digest_of(federation: Any, roster: Roster, vocabulary: wire.Vocabulary, private: bool) -> bytes:
+    """Eight bytes that two nodes share if they run the same federation, however far it has grown."""
+    table, rounds, who = shared(federation), federation.rounds, repr((roster.members, sorted(roster.edges)))
+    if not why_fixed(federation):
+        table["problem"].pop("clients", None)
+        table.pop("clients", None)
+        rounds, who = rounds if private else 0, ""
+    plain = write_toml(table)
     form = [(word.kind, [(str(f.dtype), f.shape) for f in word.fields]) for word in vocabulary.words]
-    said = repr((wire.VERSION, plain, federation.rounds, federation.seed, form, roster.members, sorted(roster.edges)))
+    said = repr((wire.VERSION, plain, rounds, federation.seed, form, who))
     return blake2b(said.encode(), digest_size=8).digest()
 
 

@@ -19,6 +19,7 @@ from archipel.policy import policy_path
 from archipel.privacy.journal import Damaged
 from archipel.privacy.ledger import Overspent
 
+UNANSWERED = "The goodbye was not answered for {:g} seconds. It is kept: run this again when the others can be reached."
 EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)
 
 
@@ -42,7 +43,9 @@ def live(order: dict[str, Any]) -> int:
         described = Path(order["description"])
         policy = policy_path(order.get("policy"), described) if order.get("rules", True) else None
         linger = order.get("linger", 1.0)
-        node = open_node(federation, order["name"], described.parent, folder, addresses, linger, policy)
+        node = open_node(
+            federation, order["name"], described.parent, folder, addresses, linger, policy, order.get("leaves", False)
+        )
     except EXPECTED as problem:
         return last_words(order["name"], problem, 2)
     shown: Any = None
@@ -58,6 +61,11 @@ def live(order: dict[str, Any]) -> int:
         node.close()
         if shown is not None:
             shown.close()
+    if node.player.gone:
+        if any(other.letters for other in node.office.neighbours.values()):
+            return last_words(order["name"], Halted(UNANSWERED.format(deploy.patience)), 1)
+        print(f"{order['name']} has left.")
+        return 0
     if not node.player.finished:
         return 130
     disk = node.world.disk

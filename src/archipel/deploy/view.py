@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.clients import MARK, Site, own_part
+from archipel.deploy.grow import ANY_ROUND, why_fixed
 from archipel.deploy.learned import Learned
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
 from archipel.deploy.wire import PIECE, Vocabulary
@@ -69,6 +70,10 @@ class View:
         """Who hears it in some round."""
         return sorted({other.number: other for phase in self.outgoing[turn] for other in phase}.values(), key=by_number)
 
+    def salt(self, name: str) -> bytes:
+        """What this node and another must agree on beside the digest: their own names and numbers."""
+        return repr(sorted((self.member, self.roster.member(name)))).encode()
+
     def key(self, role: str, number: int, n: int) -> Any:
         """The key of a node's draws in a round, as in a simulation."""
         return key_of(self.seed, number if role == self.data_role else number + SERVER_KEYS, n)
@@ -125,7 +130,8 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
     instance = instance_at(federation, name, base) if instance is None else instance
     roster = roster_of(instance)
     member = roster.member(name)
-    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, federation.rounds, piece)
+    last = federation.rounds if why_fixed(federation) else ANY_ROUND
+    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, last, piece)
     mine = row(instance.plan.tables[member.role], member.number)
     incoming, outgoing = [], []
     for turn in instance.plan.turns:
@@ -145,7 +151,7 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
         federation.every,
         instance.data_role,
         vocabulary,
-        digest_of(federation, roster, vocabulary),
+        digest_of(federation, roster, vocabulary, instance.plan.accountant is not None),
         incoming,
         outgoing,
         instance.nothing,

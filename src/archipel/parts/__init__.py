@@ -136,6 +136,7 @@ class MixPiece(NamedTuple):
     more: float = 0  # parameters that are in a word, and in what is told, beside the share part's
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
     weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
+    adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
 
 
 class Place(NamedTuple):
@@ -170,7 +171,9 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
     """(rows, size): where everyone of "clients" or "servers" starts, in a copy: an earlier run's end, or zero."""
     if setup.start is not None:
         return setup.start[who].copy()
-    return np.repeat(learn.start(setup)[None], setup.task.clients if who == "clients" else setup.graph.servers, 0)
+    start, rows = learn.start(setup), setup.task.clients if who == "clients" else setup.graph.servers
+    # zeros are memory only where they are written: clients that never learned cost none
+    return np.repeat(start[None], rows, 0) if start.any() else np.zeros((rows, len(start)), start.dtype)
 
 
 class Protect(Protocol):

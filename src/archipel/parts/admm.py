@@ -37,6 +37,7 @@ class Admm(Composition):
     topologies: ClassVar[tuple[str, ...]] = ("peers", "star", "servers")
     refuses: ClassVar[dict[str, str]] = {"digraph": "ADMM needs links that go both ways and are never late"}
     no_delays: ClassVar[bool] = True
+    fixed_clients: ClassVar[str] = "ADMM's penalties depend on how many there are"
 
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns; unless a part of a pair was replaced."""

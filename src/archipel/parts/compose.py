@@ -373,6 +373,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
             mix.inbox,
             forge,
             side_by_side(learn, *acts),
+            mix.adds,
         ),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}

@@ -25,6 +25,7 @@ class Kind(Checked):
     refuses: ClassVar[dict[str, str]] = {}  # topology -> why not
     no_delays: ClassVar[bool] = False  # messages must not be late
     allow_disconnected: ClassVar[bool] = False  # takes a graph in pieces
+    fixed_clients: ClassVar[str] = ""  # why there can be no further clients while it runs
 
     @property
     def data_kind(self) -> str:

@@ -50,6 +50,9 @@ def chosen(seed: int, simulation: Simulation, until: float, count: int, foul: bo
         longest = min(until / 8, 3600.0) if kind in LONG and uniform(seed, n, 17) < 0.2 else 60.0
         much = longest * uniform(seed, n, 18) ** 2
         found.append(Fault(until * uniform(seed, n, 13), kind, who, other, much, mix(seed, n, 19) >> 33))
+    if mix(seed, 41) % 8 == 1:
+        staying = [m.name for m in simulation.roster.members if m.role != "server"]
+        found.append(Fault(until * uniform(seed, 42), "leave", staying[mix(seed, 43) % len(staying)]))
     return sorted(found)
 
 
@@ -215,6 +218,17 @@ class Faults:
         self.trouble.begin(fault.kind, f"{fault.who}>{fault.other}", fault.much)
 
     repeat = late = loss
+
+    def leave(self, host: Host, fault: Fault) -> bool:
+        """It says goodbye, and is not waited for any more."""
+        if host.node is None or host.node.left is not None:
+            return False
+        self.simulation.at(self.simulation.time, self.says_goodbye, host)
+        return True
+
+    def says_goodbye(self, host: Host) -> None:
+        host.leaves = True  # also after a crash
+        self.simulation.kill(host, 0.0)
 
     # --- people -------------------------------------------------------------------------------------------------------
 

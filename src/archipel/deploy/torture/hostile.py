@@ -41,7 +41,7 @@ def hostile(key: int, node: Any, to: str) -> bytes:
         return wire.pack(len(wire.KINDS) + draw % (16 - len(wire.KINDS)), turn, False, mark, other.next_out, 0, 3)
     if kind == 9:  # a letter that was answered long ago
         return wire.pack(wire.QUIET, turn, False, mark, other.acked - 1 if other.acked else ahead, 0, 0)
-    return wire.greet(Greeting(0, other.theirs, 3, node.office.digest))  # a store without a number
+    return wire.greet(Greeting(0, other.theirs, 3, other.salted(node.office.digest)))  # a store without a number
 
 
 def noise(key: int, size: int) -> bytes:

@@ -71,6 +71,7 @@ class Host:
         self.sentence = ""  # why it halted
         self.halts: Counter[str] = Counter()
         self.done = False
+        self.leaves = False  # it was told to leave for good
         self.sample_at = 0.0  # when its sensor has the next sample
         self.draws = 0
 
@@ -184,6 +185,7 @@ class Simulation:
         self.trace: list[str] | None = None
         self.points, self.crash_at = 0, -1  # places at which a process may end, and the one at which one does
         self.piece = PIECE
+        self.described: dict[str, Any] = {}  # who has another description than the longest one
         self.restarts = True  # whoever halts is started again, as systemd does
 
     def note(self, *what: Any) -> None:
@@ -241,13 +243,14 @@ class Simulation:
         if source is not None and self.interval:
             source = Sensor(view, host)
         allowed = permit(host.policy, self.federation, view) if host.policy else None
-        host.node = host.last = Node(view, Door(host), self.deploy, source, permit=allowed)
+        host.node = host.last = Node(view, Door(host), self.deploy, source, permit=allowed, leaves=host.leaves)
         host.node.report_every = LOOKED_AT
         self.watcher.started(host)
 
     def view(self, name: str) -> Any:
         """What a node's process reads of the federation when it starts, untouched by earlier lives."""
-        pristine = self.instance
+        federation = self.described.get(name, self.federation)
+        pristine = self.instance if federation is self.federation else federation.instance()
         task = pristine.task._replace(source=mapped(own, pristine.task.source))
         plan, accountant = pristine.plan, pristine.plan.accountant
         if isinstance(accountant, PersonalLedgers):
@@ -256,7 +259,7 @@ class Simulation:
             plan = plan._replace(
                 settings=plan.settings._replace(protect=protect), accountant=accountant._replace(ledgers=fresh)
             )
-        return view_of(self.federation, name, pristine._replace(task=task, plan=plan), piece=self.piece)
+        return view_of(federation, name, pristine._replace(task=task, plan=plan), piece=self.piece)
 
     def beat(self, host: Host) -> None:
         """Let a node do what it can, and wake it when it wants to be woken."""

@@ -114,6 +114,7 @@ class Controls(Checked):
 
     section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
+    fixed_clients: ClassVar[str] = "a server divides what controls say by the number of its clients"
 
     step: float = key(1.0, "how far a server goes towards the mean", above=0, symbol="eta_g")
     limit: int = key(0, "how many rounds late a message may be and still count", at_least=0)
