@@ -117,7 +117,7 @@ def network(frame: Any, module: Any) -> bytes:
     told = frame.network
     units = Units(float(told["top"]), float(told["center"]), float(told["spread"]))
 
-    class Framed(torch.nn.Module):
+    class Framed(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.module = module.to(torch.float32)
