@@ -1,6 +1,7 @@
 """The commands of a site: approve, log and status."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,11 +32,12 @@ def approve(
     policy: Annotated[
         Path | None, typer.Option("--policy", help="The site's rules; else policy.toml beside the description.")
     ] = None,
+    data: Annotated[str, typer.Option("--data", help="As `archipel node` would be given it.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Show what would leave this site, to whom, how often and at what price; if you agree, write it into the policy.
 
-    A description that is changed afterwards, in a word, is another one: its nodes halt before anything leaves.
+    A description that is changed afterwards is another one: a node halts before anything leaves.
 
     Example: archipel approve federation.toml --name buoy-2
     """
@@ -43,10 +45,13 @@ def approve(
     from archipel.deploy.approval import terms
     from archipel.deploy.permit import permit
     from archipel.deploy.roster import roster_of
+    from archipel.deploy.run_node import resolved
     from archipel.deploy.view import instance_at, view_of
     from archipel.federation import Federation
 
     described = Federation.load(federation)
+    if data:
+        described = described.with_(deploy=replace(described.deploy, data=resolved(data)))
     instance = instance_at(described, name, federation.parent)
     view = view_of(described, name or roster_of(instance).names[instance.data_role][0], instance)
     path = policy or federation.parent / rules.NAME

@@ -21,6 +21,7 @@ from test_replay import TABLE
 from test_rules import epsilon_spent
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.assemble import read_status
 from archipel.deploy.metrics import Metrics, exposition
@@ -30,6 +31,8 @@ from archipel.deploy.view import view_of
 from archipel.describe import write_toml
 from archipel.errors import BadInput
 from archipel.policy import Policy, approval_of, approve, policy_path, read_policy
+from archipel.problems.networked import Regression
+from archipel.topology import Peers
 
 DESCRIPTION = """
 rounds = 30
@@ -72,7 +75,6 @@ def test_a_changed_description_is_another_one():
     changes = [("rounds", 6), ("seed", 3), ("problem.features", 9), ("algorithm.step", 0.1), ("deploy.pace", "clock")]
     changes += [
         ("deploy.data", "mqtt://there/topic"),
-        ("problem.clients", 3),
         ("privacy.epsilon", 1.0),
         ("privacy.epsilon", 2.0),
         ("privacy.clip", 0.5),
@@ -86,6 +88,10 @@ def test_a_changed_description_is_another_one():
             changed["privacy"].setdefault("epsilon", 3.0)
         seen.add(hash_of(Federation.from_table(changed)))
     assert len(seen) == len(changes) + 1
+    more = federation.with_(problem=Synthetic(clients=3, features=8))
+    assert hash_of(more) == hash_of(federation)  # what leaves here, and to whom, stays
+    ring = {n: Federation(Regression(clients=n), ZcdpNfl(), Peers(shape="ring"), rounds=5) for n in (3, 4)}
+    assert hash_of(ring[3]) != hash_of(ring[4])  # here it does not
     elsewhere = {
         **table,
         "deploy": {**table["deploy"], "state": "there", "keys": "here", "addresses": {"server": "a:1"}},
