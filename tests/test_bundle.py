@@ -436,3 +436,14 @@ def test_a_network_of_a_users_own_is_never_run_by_a_file(tmp_path, capsys):
     assert bundle.predict(x, module=own).shape == (2,)
     with pytest.raises(BadInput, match="the network of this file"):
         bundle.predict(x, module=__import__("torch").nn.Linear(3, 2))
+
+
+def test_decimal_commas_are_read_and_left_as_they_are(made, archipel, tmp_path):
+    folder, *_ = made
+    (tmp_path / "new.csv").write_text("depth;ward;temperature;note\n400,5;a;12,25;so, so\n")
+    assert (
+        archipel("predict", "linear/model.npz", str(tmp_path / "new.csv"), "--out", str(tmp_path / "o.csv")).status == 0
+    )
+    line = (tmp_path / "o.csv").read_text().splitlines()[1]
+    wanted = load(folder / "linear" / "model.npz").predict({"depth": [400.5], "ward": ["a"], "temperature": [12.25]})
+    assert line == f'"400,5",a,"12,25","so, so",{wanted[0]!r}'.replace("np.float64(", "").replace(")", "")

@@ -14,7 +14,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -155,7 +155,14 @@ def torch_here() -> Any:
 
 
 def packed(told: dict[str, Any], models: dict[str, Any], frame: Frame | None) -> bytes:
-    """A bundle as the bytes of an npz; `told` is what is known of the run, see `about`."""
+    """A bundle as bytes."""
+    file = io.BytesIO()
+    write(file, told, models, frame)
+    return file.getvalue()
+
+
+def write(file: IO[bytes], told: dict[str, Any], models: dict[str, Any], frame: Frame | None) -> None:
+    """A bundle into a file; `told` is what is known of the run, see `about`."""
     arrays: Any = {WEIGHTS + name: np.asarray(model) for name, model in models.items() if name != "told"}
     own = models.get("clients")
     if "server" in models and own is not None and own.size > MOST:
@@ -167,9 +174,7 @@ def packed(told: dict[str, Any], models: dict[str, Any], frame: Frame | None) ->
         arrays |= {FRAME + name: np.asarray(found[name]) for name in ARRAYS}
         text["frame"] = {name: found[name] for name in PLAIN}
     arrays[TEXT] = np.frombuffer(json.dumps(text).encode(), np.uint8)
-    file = io.BytesIO()
     np.savez(file, **arrays)
-    return file.getvalue()
 
 
 def about(federation: Any, task: Any, seed: int, round: int, names: Any = (), ledger: Any = None) -> dict[str, Any]:

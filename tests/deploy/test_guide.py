@@ -117,7 +117,7 @@ def test_three_people_three_folders(tmp_path):
     (line,) = [line for line in told if " predict " in line]
     found = archipel(*line.split()[1:], cwd=tmp_path)
     assert found.returncode == 0, found.stderr
-    answers = [float(row.split(",")[-1]) for row in (tmp_path / "predictions.csv").read_text().split()[1:]]
+    answers = [float(row.split(",")[-1]) for row in (tmp_path / "predictions.csv").read_text().splitlines()[1:]]
     assert answers == pytest.approx([30.0, 30 + 0.3 * 6 - 0.05 * 20], abs=0.2)
 
 

@@ -23,7 +23,7 @@ from archipel.deploy.view import view_of
 from archipel.disk import SharedFolder
 from archipel.errors import BadInput
 from archipel.policy import CONTENTS, Limits, Policy, approval_of
-from archipel.privacy.journal import parse
+from archipel.privacy.journal import Damaged, parse
 from archipel.privacy.ledger import Charge, Ledger, Overspent, Terms
 from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Gaussian, from_json, rho_of
@@ -240,6 +240,23 @@ def test_processes_that_charge_at_once_share_the_budget(tmp_path):
     assert sum(done for done, _ in found) == 250
     assert all("policy.privacy.rho = 0.05: expected more" in said for _, said in found)
     assert len(parse((tmp_path / LEDGER).read_bytes(), LEDGER)[0]) == 250
+
+
+def test_a_ledger_that_is_taken_away_while_nodes_run_is_missed(tmp_path):
+    """Who removes or cuts the site's ledger does not make it forget: nothing more is charged to it."""
+    ledger = ledger_of(SharedFolder(tmp_path), TERMS, rho=1.0)
+    for n in range(3):
+        ledger.charge(1, Charge(n, Gaussian(0.1), 1))
+    whole = (tmp_path / LEDGER).read_bytes()
+    for content in (b"", whole[:-40], whole[: whole.index(b"\n") + 1]):
+        (tmp_path / LEDGER).unlink()
+        (tmp_path / LEDGER).write_bytes(content)
+        with pytest.raises(Damaged, match=r"ledger\.journal: .*Restore it"):
+            ledger.charge(1, Charge(3, Gaussian(0.1), 1))
+        assert (tmp_path / LEDGER).read_bytes() == content
+    (tmp_path / LEDGER).write_bytes(whole)
+    ledger.charge(1, Charge(3, Gaussian(0.1), 1))
+    assert len(parse((tmp_path / LEDGER).read_bytes(), LEDGER)[0]) == 4
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

@@ -18,8 +18,10 @@ import pytest
 from harness import Village
 from processes_here import Process, archipel
 from test_replay import TABLE
+from test_rules import epsilon_spent
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.assemble import read_status
 from archipel.deploy.metrics import Metrics, exposition
@@ -29,6 +31,8 @@ from archipel.deploy.view import view_of
 from archipel.describe import write_toml
 from archipel.errors import BadInput
 from archipel.policy import Policy, approval_of, approve, policy_path, read_policy
+from archipel.problems.networked import Regression
+from archipel.topology import Peers
 
 DESCRIPTION = """
 rounds = 30
@@ -69,7 +73,12 @@ def test_a_changed_description_is_another_one():
     table = tomllib.loads(federation.to_toml())
     seen = {hash_of(federation)}
     changes = [("rounds", 6), ("seed", 3), ("problem.features", 9), ("algorithm.step", 0.1), ("deploy.pace", "clock")]
-    changes += [("problem.clients", 3), ("privacy.epsilon", 1.0), ("privacy.epsilon", 2.0), ("privacy.clip", 0.5)]
+    changes += [
+        ("deploy.data", "mqtt://there/topic"),
+        ("privacy.epsilon", 1.0),
+        ("privacy.epsilon", 2.0),
+        ("privacy.clip", 0.5),
+    ]
     for key, value in changes:
         changed = tomllib.loads(write_toml(table))
         section, _, name = key.rpartition(".")
@@ -79,6 +88,10 @@ def test_a_changed_description_is_another_one():
             changed["privacy"].setdefault("epsilon", 3.0)
         seen.add(hash_of(Federation.from_table(changed)))
     assert len(seen) == len(changes) + 1
+    more = federation.with_(problem=Synthetic(clients=3, features=8))
+    assert hash_of(more) == hash_of(federation)  # what leaves here, and to whom, stays
+    ring = {n: Federation(Regression(clients=n), ZcdpNfl(), Peers(shape="ring"), rounds=5) for n in (3, 4)}
+    assert hash_of(ring[3]) != hash_of(ring[4])  # here it does not
     elsewhere = {
         **table,
         "deploy": {**table["deploy"], "state": "there", "keys": "here", "addresses": {"server": "a:1"}},
@@ -193,6 +206,10 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
     shown = archipel("status", folder / "state", cwd=folder).stdout
     assert all(name in shown for name in ("server", "client-0", "client-1"))
     readable = archipel("log", site, cwd=folder).stdout
+    together = float(
+        re.search(r"Together, for a sample \(replace-one\): epsilon ([\d.]+) at delta = 1e-05", readable)[1]
+    )
+    assert together == pytest.approx(epsilon_spent(paid["rho"], 1e-5), rel=1e-3)
     assert "models" in readable and "Paid by client-1" in readable and "8 at delta" in readable
     (folder / "federation.toml").write_text(
         (folder / "federation.toml").read_text().replace("rounds = 30", "rounds = 31")

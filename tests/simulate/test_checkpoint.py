@@ -64,7 +64,7 @@ class Stopped(Exception):
     pass
 
 
-def broken(federation, folder, monkeypatch, after=1, theory=None):
+def broken(federation, folder, monkeypatch, after=1, theory=None, start=None):
     """Run until a checkpoint is written, and no further."""
     left, write = [after], run.save
 
@@ -78,7 +78,7 @@ def broken(federation, folder, monkeypatch, after=1, theory=None):
     with monkeypatch.context() as patched:
         patched.setattr(run, "save", once)
         with pytest.raises(Stopped):
-            federation.run(theory=theory, keep=Keep(folder, 0.0))
+            federation.run(theory=theory, keep=Keep(folder, 0.0, start=start))
     return folder
 
 
@@ -195,6 +195,44 @@ def test_all_seeds_go_on(folder, archipel):
     ]  # fmt: skip
 
 
+def test_what_ctrl_c_stops_goes_on(tmp_path):
+    federation = FAMILIES["star"]
+    calls = []
+
+    def progress(done, total, what):
+        calls.append(done)
+        if done == 15:
+            signal.raise_signal(signal.SIGINT)  # for the main thread, which waits for this one
+
+    (tmp_path / "part").mkdir()
+    stopped = federation.run(progress=progress, keep=Keep(tmp_path / "part"))
+    if not stopped.interrupted:  # it was done before the main thread looked
+        assert calls[-1] == 30
+    assert_same(
+        saved(federation, tmp_path / "part", Keep(tmp_path / "part", resume=True)),
+        saved(federation, tmp_path / "whole"),
+    )
+
+
+def test_other_data_are_another_run(tmp_path):
+    (tmp_path / "data").mkdir()
+    x = np.random.default_rng(3).standard_normal((30, 2))
+    for name in "abc":
+        np.savez(tmp_path / "data" / f"{name}.npz", x=x, y=x @ [1.0, -2.0])
+    federation = Federation(Files(data=str(tmp_path / "data")), FedAvg(step=0.05), **PLAIN)
+    saved(federation, tmp_path / "out")
+    np.savez(tmp_path / "data" / "b.npz", x=x, y=x @ [1.0, -2.5])
+    with pytest.raises(BadInput, match="which have changed"):
+        federation.run(keep=Keep(tmp_path / "out", resume=True))
+
+
+def test_a_large_state_is_kept_where_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "LARGE", 100)
+    saved(FAMILIES["stored"], tmp_path / "not")
+    saved(FAMILIES["stored"], tmp_path / "asked", Keep(tmp_path / "asked", 1e6))
+    assert not (tmp_path / "not" / "checkpoint.npz").exists() and (tmp_path / "asked" / "checkpoint.npz").exists()
+
+
 # --- more rounds ----------------------------------------------------------------------------------------------------
 
 NOISED = Privacy(noise=0.5, clip=1.0)  # the same in every round, however many there are
@@ -265,11 +303,13 @@ def test_weights_are_where_another_federation_starts(tmp_path):
     )
 
 
-def test_what_was_paid_for_weights_is_not_forgotten(tmp_path):
+def test_what_was_paid_for_weights_is_not_forgotten(tmp_path, monkeypatch):
     first = saved(FAMILIES["private star"], tmp_path / "first")
     other = FAMILIES["private star"].with_(algorithm=PaoFed(step=0.1, portion=3))
     ledger = other.run(keep=Keep(start=first / "model.npz")).ledger()["seeds"][0]
     assert ledger["before"]["worst"] == load(first / "model.npz").told["paid"]["worst"]
+    part = broken(other, tmp_path / "part", monkeypatch, 2, start=first / "model.npz")
+    assert other.run(keep=Keep(part, resume=True)).ledger()["seeds"][0] == ledger
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ class ProtectPiece(NamedTuple):
     gradient: Callable[..., Any] | None = None
     norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples, noised
     bounded: Callable[..., Any] | None = None  # (fold) -> the same with bounded words, where a sum is noised
-    guard: Callable[..., Any] | None = None  # (values, limit, scale, settings, key): clips and noises a gradient
+    guard: Callable[..., Any] | None = None  # (values, limit, scale, me, settings, key): clips and noises a gradient
+    drawn: Any = None  # privacy.policy.Noise of a gradient, where there is any
+    cancels: float = 0.0  # if noise is correlated: its deviation in a sum of gradients, over that of a draw
 
 
 class SharePiece(NamedTuple):

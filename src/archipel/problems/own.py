@@ -133,7 +133,7 @@ class Files(Checked):
         horizon = self.horizon or rounds
         task = measured_task(data, self.features, self.width, self.loss, seed, horizon, dtype, data_kind)
         told = () if people is not None or self.all_public(train) else task.assumed_public
-        score = self.scorer(data, seed, dtype, people).score
+        score = self.scorer(data, seed, dtype, people).score if len(test.y) else unmeasured
         task = framed(
             task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
             unit=self.unit, labels=labels, categories=self.words,
@@ -284,6 +284,11 @@ class Files(Checked):
         shards = Shards(x, np.asarray(test.y, dtype), test.starts, test.names)
         unit = float(np.asarray(data.target.deviation))
         return Tested(shards, data.train.names, self.loss == "logistic", unit, own)
+
+
+def unmeasured(models: dict[str, Any], round: int) -> dict[str, Any]:
+    """There is nothing here to test models on."""
+    return {}
 
 
 def check_size(given: Shards, scaled: Shards, dtype: Any, units: str = "") -> None:

@@ -31,7 +31,7 @@ class Recorder:
         self.setup: Any = None  # where it is made already
         self.keep = keep
         self.engine_of: Callable[[Instance], Engine] | None = None  # another than the federation's
-        self.sums: dict[str, int] = {}  # of what the stream remembers at first
+        self.sums: dict[str, int] = {}  # of the data, and of what the stream remembers at first
         self.federation, self.seed, self.side_by_side, self.strict = federation, seed, side_by_side, strict
         self.rows: list[Row] = []
         self.models: dict[str, Any] = {}
@@ -58,11 +58,12 @@ class Recorder:
             warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
         engine = self.engine_of(instance) if self.engine_of else federation.engine_of(instance, self.side_by_side)
-        watch, kept, self.sums = Watch(self.keep.seconds), -1, sums_of(instance)
-        if saved is None:
-            self.measure(instance, engine)
-        elif not restore(saved, self, instance, engine.rounds) and self.is_mark():
-            note(self.done, "")
+        watch, kept = Watch(self.keep.seconds), -1
+        self.sums = sums_of(instance) if self.keep != NOWHERE else {}
+        measured = saved is not None and restore(saved, self, instance, engine.rounds)
+        self.models = federation.algorithm.models(instance.plan.tables)
+        note(self.done, "")
+        if not measured and self.is_mark():
             self.measure(instance, engine)
         while self.done < federation.rounds and not stop.is_set():
             until = min(federation.rounds, self.done - self.done % federation.every + federation.every)
