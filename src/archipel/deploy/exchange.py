@@ -87,6 +87,7 @@ class Neighbour:
     def known(self) -> dict[str, Any]:
         """What is known of it, for whoever looks on."""
         found: dict[str, Any] = {"heard": self.heard, "seen": self.seen, "round": self.round, "bytes": self.came}
+        found |= {"left": self.left, "waiting": len(self.letters)}
         if self.said:
             paid, updates, skipped = wire.STATE.unpack(self.said)
             found |= {"paid": paid if paid == paid else None, "updates": updates, "skipped": skipped}
