@@ -58,7 +58,7 @@ class Frame(NamedTuple):
                 raise BadInput("target", target, "a finite number")
             return told
         label = label_of(target)
-        if not label or (label not in self.labels and not self.labels[0].startswith("not ")):
+        if not label or (label not in self.labels and self.labels[0] != f"not {self.labels[1]}"):
             raise BadInput("target", target, f"one of {', '.join(self.labels)}")
         return 1.0 if label == self.labels[1] else -1.0
 

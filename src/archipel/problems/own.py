@@ -153,7 +153,7 @@ class Files(Checked):
             return task._replace(declared=self.declared(train.columns))
         declared = (f"the names of {len(people.names)} clients", *self.declared(train.columns))
         declared += ("everyone's number of samples",) if people.samples else ()
-        return task._replace(apart=True, samples=self.left_to_learn(people), declared=declared)
+        return task._replace(apart=True, at=people.at, samples=self.left_to_learn(people), declared=declared)
 
     def declared(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """What the description makes public of the data, in words."""
