@@ -30,7 +30,7 @@ docs: $(VENV)/.core
 	$(BIN)/archipel explain --markdown > docs/reference.md
 
 bench: $(VENV)/.core
-	$(BIN)/archipel bench
+	$(BIN)/python benchmarks/performance.py docs/performance.md
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

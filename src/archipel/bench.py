@@ -1,105 +1,276 @@
-"""How fast this machine simulates: PAO-Fed against vectorised NumPy and against the bare arithmetic, in one run."""
+"""How far this machine is from its limit: each topology against vectorised NumPy and against the bare arithmetic.
+
+Everything of a row is measured in one process, on one thread, in seconds of the processor, in turn, and the best of
+several counts: so ratios hold on a busy machine too. An update is a round of one client that has something to learn.
+"""
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-SIZES = (256, 10_000, 100_000, 1_000_000)
+from archipel import bench_numpy
+from archipel.errors import BadInput, did_you_mean
+
 REPEATS = 5
-FEATURES = 200
+SECONDS = 0.25  # that one measurement should take
 Progress = Callable[[int, int, str], None]
+Play = Callable[[int], Any]
 
 
-def measure(quick: bool, progress: Progress | None = None) -> dict[str, Any]:
-    """All figures; each size in a process of its own, so that its peak memory is its own."""
-    jobs = [f"pao_fed {clients}" for clients in (SIZES[:3] if quick else SIZES)] + ["w1"]
-    found = []
-    for i, job in enumerate(jobs):
-        if progress:
-            progress(i, len(jobs), job)
-        command = [sys.executable, "-m", "archipel.bench", *job.split()]
-        found.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    return {"pao_fed": found[:-1], "w1": found[-1]}
+class Case(NamedTuple):
+    """A row of the bench, at several sizes."""
+
+    sizes: tuple[int, ...]
+    federation: Callable[[int], Any]
+    rendition: Any  # of `bench_numpy`
+    bare: Callable[[Any], Play]
+    bound: str  # what bounds it
+    rounds: int = 2000  # of the federation, more than are played
 
 
-def pao_fed(clients: int) -> dict[str, float]:
-    """PAO-Fed-C2 with the article's delays and availability; whole rounds, interleaved, the best of several."""
+def star(clients: int) -> Any:
+    """PAO-Fed-C2 with the article's delays and availability."""
     from archipel import Delay, Environment, Federation, PaoFed, Synthetic
 
     environment = Environment(availability=(0.25, 0.1, 0.025, 0.005), stride=4, delay=Delay())
-    federation = Federation(Synthetic(clients=clients), PaoFed(), environment=environment, engine="parallel")
+    return Federation(Synthetic(clients=clients), PaoFed(), environment=environment)
+
+
+def w1(clients: int) -> Any:
+    """One step on one fresh sample each, averaged; 200 weights."""
+    from archipel import Federation, Linear, OnlineFed
+
+    return Federation(Linear(clients=clients, size=bench_numpy.FEATURES, samples=400), OnlineFed(step=0.001))
+
+
+def peers(algorithm: str, private: bool = False) -> Callable[[int], Any]:
+    """Five samples of 40 inputs each, and six neighbours."""
+
+    def made(clients: int) -> Any:
+        from archipel import Federation, Linear
+        from archipel.algorithms.gossip import Gossip
+        from archipel.algorithms.zcdp_nfl import ZcdpNfl
+        from archipel.privacy.policy import Privacy
+        from archipel.topology import Peers
+
+        consensus = ZcdpNfl(penalty=0.5, step=0.02, decay=0.5)
+        kind: Any = Gossip(data="stored", step=0.01) if algorithm == "gossip" else consensus
+        privacy = Privacy(rho=1.0, clip=1.0) if private else None
+        problem, topology = Linear(clients=clients, size=40, samples=5), Peers(shape="random", mean_degree=6.0)
+        return Federation(problem, kind, topology, privacy=privacy)
+
+    return made
+
+
+def digraph(private: bool) -> Callable[[int], Any]:
+    """Mirror descent on linear losses in a ball, 100 weights, ten out-links on average."""
+
+    def made(clients: int) -> Any:
+        from archipel import Federation
+        from archipel.algorithms.mirror import MirrorDescent
+        from archipel.privacy.policy import Privacy
+        from archipel.problems.drifting import Drifting
+        from archipel.topology import Digraph
+
+        privacy = Privacy(mechanism="laplace", epsilon=1.0, clip=2.0) if private else None
+        problem = Drifting(clients=clients, size=100, loss="linear")
+        return Federation(problem, MirrorDescent(), Digraph(mean_degree=10.0), privacy=privacy)
+
+    return made
+
+
+def servers(clients: int) -> Any:
+    """PGFL: three clusters, 60 weights, a hundred clients a server."""
+    from archipel import Federation
+    from archipel.algorithms.pgfl import Pgfl
+    from archipel.problems.clustered import Related
+    from archipel.topology import Servers
+
+    topology = Servers(servers=clients // 100, clusters=3)
+    return Federation(Related(clients=clients), Pgfl(tau=0.2, decay=0.95), topology)
+
+
+# --- the bare arithmetic --------------------------------------------------------------------------------------------
+
+
+def built(name: str) -> Callable[..., Any]:
+    from archipel.simulate import kernels
+    from archipel.simulate.compile import build
+
+    return build(vars(kernels)[name])
+
+
+def bare_star(instance: Any) -> Play:
+    clients, source, size = instance.task.clients, instance.task.source, bench_numpy.FEATURES
+    models, z = np.zeros((clients, size), np.float32), np.zeros(size, np.float32)
+    x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
+    y, kernel = x.sum(1), built("features")
+    return lambda rounds: kernel(rounds, models, x, y, z, source, np.float32(0.4))
+
+
+def bare_mean(instance: Any) -> Play:
+    source, kernel = instance.task.source, built("mean")
+    models = np.zeros((instance.task.clients, source.x.shape[1]), source.x.dtype)
+    words, server = models.copy(), models[0].copy()
+    return lambda rounds: kernel(rounds, models, words, source.x, source.y, server, models.dtype.type(0.001))
+
+
+def bare_peers(instance: Any) -> Play:
+    """A digraph's peers have one sample each, as if it were drawn."""
+    edges, task, kernel = instance.links["peer", "peer"][0], instance.task, built("graph")
+    models = np.zeros((task.clients, task.size), instance.plan.tables["peer"].model.dtype)
+    words, real = models.copy(), models.dtype.type
+    if task.streams:
+        x = np.random.default_rng(0).standard_normal((task.clients, task.size)).astype(real)
+        y = np.zeros(task.clients, real)
+    else:
+        x, y = task.source.x, task.source.y
+    weights = np.asarray(edges.weights, real)
+    return lambda rounds: kernel(rounds, models, words, x, y, edges.starts, edges.senders, weights, real(0.001))
+
+
+def bare_servers(instance: Any) -> Play:
+    data, graph, kernel = instance.plan.tables["client"].learn.data, instance.graph, built("servers")
+    basis, curve = data.basis[:, 0].copy(), data.curve[:, 0].copy()
+    models = np.ones((instance.task.clients, basis.shape[2]))
+    sums, along = np.zeros((graph.servers * graph.clusters, basis.shape[2])), np.zeros(basis.shape[1])
+    place = graph.server * graph.clusters + graph.cluster
+    return lambda rounds: kernel(rounds, models, basis, curve, along, place, sums, 1e-6)
+
+
+CASES = {
+    "star": Case(
+        (256, 10_000, 100_000, 1_000_000), star, bench_numpy.Star, bare_star,
+        "two hundred cosines a sample; from 100,000 clients, two passes over a model in memory",
+    ),
+    "w1": Case((256,), w1, bench_numpy.Mean, bare_mean, "bytes: a sample is read once, from memory", 400),
+    "gossip": Case(
+        (1_000, 100_000), peers("gossip"), bench_numpy.Gossip, bare_peers, "bytes: six neighbours' models, at random"
+    ),
+    "zcdp-nfl": Case(
+        (1_000, 100_000), peers("zcdp-nfl"), bench_numpy.Consensus, bare_peers,
+        "bytes: six neighbours' models, and five vectors of one's own", 200,
+    ),
+    "zcdp-nfl, private": Case(
+        (1_000, 100_000), peers("zcdp-nfl", True), bench_numpy.Consensus, bare_peers,
+        "draws: forty normal ones a word", 200,
+    ),
+    "servers": Case(
+        (10_000, 100_000), servers, bench_numpy.Clusters, bare_servers, "bytes: a client's factors, read twice"
+    ),
+    "digraph": Case(
+        (1_000, 100_000), digraph(False), bench_numpy.Mirror, bare_peers, "draws: a hundred uniform ones a sample"
+    ),
+    "digraph, private": Case(
+        (1_000, 100_000), digraph(True), bench_numpy.Mirror, bare_peers, "draws: two hundred, half of them Laplace"
+    ),
+}  # fmt: skip
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------
+
+
+def measure(quick: bool, progress: Progress | None = None, only: str = "") -> dict[str, Any]:
+    """All rows; each size in a process of its own, so that its peak memory is its own."""
+    known = [*CASES, "deep"]
+    if only and only not in known:
+        raise BadInput("--only", only, did_you_mean(only, known))
+    jobs = [(name, size) for name in CASES for size in CASES[name].sizes if not quick or size < 1_000_000]
+    jobs = [job for job in [*jobs, ("deep", 100)] if not only or job[0] == only]
+    found = []
+    one = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    for i, (name, size) in enumerate(jobs):
+        if progress:
+            progress(i, len(jobs), f"{name} {size}")
+        command = [sys.executable, "-m", "archipel.bench", name, str(size)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | one)
+        found.append(json.loads(said.stdout))
+    return {"rows": [row for row in found if row]}
+
+
+def measured(name: str, clients: int) -> dict[str, Any]:
+    """One row: the engine, the bare kernel and NumPy in turn."""
+    case = CASES[name]
+    federation = case.federation(clients).with_(rounds=case.rounds, every=case.rounds, engine="serial")
     instance = federation.instance()
+    begun = time.process_time()
     engine = federation.engine_of(instance)
-    rounds = max(1, min(400, 2_000_000 // clients))
+    compiling = time.process_time() - begun
     engine.advance(0, 1)
-    peak = peak_mb()
-    best, kernel, numpy_rate, n = 0.0, 0.0, 0.0, 1
-    bare = bare_kernel(instance, clients)
+    peak, done = peak_mb(), [1]
+    bare, rendition = case.bare(instance), case.rendition(instance)
     bare(1)
-    rendition = NumpyRendition(instance, clients)
-    few = max(1, min(100, 200_000 // clients))
-    for _ in range(REPEATS):
-        before = engine.updates
-        seconds = timed(partial(engine.advance, n, n + rounds))
-        best = max(best, (engine.updates - before) / seconds)
-        kernel = max(kernel, rounds * clients / timed(lambda: bare(rounds)))
-        n += rounds
-    for _ in range(2 if clients > 100_000 else REPEATS):
+
+    def ours(rounds: int) -> float:
+        before, first = engine.updates, done[0]
+        done[0] = first + rounds
+        engine.advance(first, done[0])
+        return float(engine.updates - before)
+
+    def numpy(rounds: int) -> float:
         before = rendition.updates
-        seconds = timed(lambda: rendition.play(few))
-        numpy_rate = max(numpy_rate, (rendition.updates - before) / seconds)
+        for _ in range(rounds):
+            rendition.step()
+        return float(rendition.updates - before)
+
+    def kernel(rounds: int) -> float:
+        bare(rounds)
+        return float(rounds * clients)
+
+    works: dict[str, Callable[[int], float]] = {"ours": ours, "kernel": kernel, "numpy": numpy}
+    rounds = {what: some_rounds(work, case.rounds // 16) for what, work in works.items()}
+    best = dict.fromkeys(works, 0.0)
+    for _ in range(REPEATS):
+        for what, work in works.items():
+            if done[0] + rounds["ours"] <= case.rounds:
+                best[what] = max(best[what], rate(work, rounds[what]))
     return {
+        "row": name,
         "clients": clients,
-        "updates_per_s": round(best),
-        "numpy_updates_per_s": round(numpy_rate),
-        "ratio": round(best / numpy_rate, 2),
-        "kernel_updates_per_s": round(kernel),
+        "updates_per_s": round(best["ours"]),
+        "numpy_updates_per_s": round(best["numpy"]),
+        "kernel_updates_per_s": round(best["kernel"]),
+        "times_numpy": round(best["ours"] / best["numpy"], 2),
+        "times_kernel": round(best["kernel"] / best["ours"], 2),
         "peak_mb": round(peak),
+        "compile_s": round(compiling, 1),
+        "bound": case.bound,
     }
 
 
-def w1() -> dict[str, float]:
-    """256 clients, 200 weights, one step on one fresh sample each, averaged: through the public interface."""
-    from archipel import Federation, Linear, OnlineFed
-
-    problem = Linear(clients=256, size=FEATURES, samples=400)
-    federation = Federation(problem, OnlineFed(step=0.001), rounds=400, every=400, engine="serial")
-    federation.run()
-    best = max(rate(federation.run()) for _ in range(REPEATS))
-    x = np.random.default_rng(1).standard_normal((100, 256, FEATURES)).astype(np.float32)
-    y = x @ np.ones(FEATURES, np.float32)
-    plain = max(100 * 256 / timed(lambda: numpy_w1(x, y)) for _ in range(REPEATS))
-    return {"updates_per_s": round(best), "numpy_updates_per_s": round(plain)}
-
-
-def rate(result: Any) -> float:
-    """Local updates a second of a run."""
-    return float(result.final("updates") / result.seconds)
+def some_rounds(work: Callable[[int], float], most: int) -> int:
+    """How many rounds take long enough to be measured; some are played to see."""
+    rounds = 1
+    while rounds < most:
+        begun = time.process_time()
+        work(rounds)
+        seconds = time.process_time() - begun
+        if seconds > SECONDS / 4:
+            return max(1, min(most, round(rounds * SECONDS / seconds)))
+        rounds *= 4
+    return most
 
 
-def numpy_w1(x: Any, y: Any) -> Any:
-    """The same work, vectorised over clients."""
-    model = np.zeros(FEATURES, np.float32)
-    for features, target in zip(x, y):
-        error = target - features @ model
-        models = model + np.float32(0.001) * error[:, None] * features
-        model = models.mean(0)
-    return model
+def rate(work: Callable[[int], float], rounds: int) -> float:
+    """Updates a second of the processor."""
+    begun = time.process_time()
+    updates = work(rounds)
+    return updates / (time.process_time() - begun)
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds that a piece of work takes."""
-    begun = time.perf_counter()
+    """Seconds of the processor that a piece of work takes."""
+    begun = time.process_time()
     work()
-    return time.perf_counter() - begun
+    return time.process_time() - begun
 
 
 def peak_mb() -> float:
@@ -111,101 +282,78 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def bare_kernel(instance: Any, clients: int) -> Callable[[int], None]:
-    """Features, dot and update alone, over as many models, on all cores: the limit that a whole run cannot beat."""
-    from concurrent.futures import ThreadPoolExecutor
+def deep(clients: int) -> dict[str, Any]:
+    """A network of 2,410 weights: side by side, one by one, and bare PyTorch as everyone writes it."""
+    import tempfile
 
-    from archipel.simulate.compile import build
-    from archipel.simulate.engine import cores
-    from archipel.simulate.kernels import bare
+    try:
+        import torch
+    except ImportError:
+        return {}
+    from archipel import Federation
+    from archipel.algorithms.deep import FedAvgDeep
+    from archipel.problems.deep import Deep
 
-    kernel, parts = build(bare), cores()
-    models, source = np.zeros((clients, FEATURES), np.float32), instance.task.source
-    x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
-    y, pool = x.sum(1), ThreadPoolExecutor(parts)
+    torch.set_num_threads(1)
+    draw, each, batch = np.random.default_rng(0), 60, 10
+    x, y = draw.integers(0, 256, (clients * each, 64), np.uint8), draw.integers(0, 10, clients * each)
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/data.npz", x=x, y=y, x_test=x[:10], y_test=y[:10])
+        problem = Deep(data=f"{folder}/data.npz", model="mlp", clients=clients)
+        federation = Federation(problem, FedAvgDeep(0.05, batch), rounds=100)
+        instances = {name: federation.with_(engine=name).instance() for name in ("auto", "plain")}
+    engines = {name: federation.with_(engine=name).engine_of(made) for name, made in instances.items()}
+    module, source = instances["auto"].task.learner.module, instances["auto"].task.source
+    start, done = [p.detach().clone() for p in module.parameters()], dict.fromkeys([*engines, "bare"], 0)
 
-    def play(rounds: int) -> None:
-        def some(part: int) -> None:
-            ends = clients * part // parts, clients * (part + 1) // parts
-            kernel(rounds, *ends, models, x, y, np.zeros(FEATURES, np.float32), source, np.float32(0.4))
+    def play(name: str) -> None:
+        engines[name].advance(done[name], done[name] + 1)
+        done[name] += 1
 
-        list(pool.map(some, range(parts)))
+    def bare() -> None:
+        total = [torch.zeros_like(p) for p in start]
+        own = [p.clone().requires_grad_() for p in start]
+        for k in range(clients):
+            for p, first in zip(own, start):
+                p.data.copy_(first)
+            order = torch.randperm(each) + int(source.starts[k])
+            for rows in order.split(batch):
+                answers = torch.func.functional_call(module, dict(zip(names, own)), (source.x[rows].float() / 255,))
+                slopes = torch.autograd.grad(torch.nn.functional.cross_entropy(answers, source.y[rows]), own)
+                torch._foreach_add_([p.data for p in own], slopes, alpha=-0.05)
+            torch._foreach_add_(total, [p.data for p in own], alpha=1 / clients)
+        start[:] = total
 
-    return play
-
-
-class NumpyRendition:
-    """PAO-Fed-C2 as a person would write it in vectorised NumPy: all clients at once."""
-
-    def __init__(self, instance: Any, clients: int):
-        self.source, self.settings = instance.task.source, instance.plan.settings
-        self.chance = instance.conditions.chance[0].astype(np.float32)
-        self.models = np.zeros((clients, FEATURES), np.float32)
-        self.server = np.zeros(FEATURES, np.float32)
-        self.past = np.zeros((clients, 5), np.float32)
-        self.draw = np.random.default_rng(1)
-        self.flying: dict[int, list[tuple[Any, int, int]]] = {}
-        self.round, self.updates = 0, 0
-
-    def play(self, rounds: int) -> None:
-        for _ in range(rounds):
-            self.step()
-            self.round += 1
-
-    def step(self) -> None:
-        """One round of all clients, then the server's."""
-        clients, law = len(self.models), self.source.law
-        fresh = np.flatnonzero(self.draw.random(clients, np.float32) < law[:, 4] / self.source.when[0])
-        mine, past = law[fresh], self.past[fresh]
-        u = mine[:, 1] + mine[:, 2] * self.draw.standard_normal(len(fresh), np.float32)
-        past = np.concatenate([(mine[:, 0] * past[:, 0] + np.sqrt(1 - mine[:, 0] ** 2) * u)[:, None], past[:, :-1]], 1)
-        self.past[fresh] = past
-        target = np.sqrt(past[:, 0] ** 2 + np.sin(np.pi * past[:, 3]) ** 2)
-        target += (0.8 - 0.5 * np.exp(-(past[:, 1] ** 2))) * past[:, 4]
-        target += mine[:, 3] * self.draw.standard_normal(len(fresh), np.float32)
-        z = self.source.scale[0] * np.cos(past[:, [0, 1, 4, 3]] @ self.source.directions + self.source.phases)
-        there = self.draw.random(len(fresh), np.float32) < self.chance[fresh]
-        portion = (np.arange(4) + 4 * self.round) % FEATURES
-        models = self.models[fresh]
-        models[np.ix_(there, portion)] = self.server[portion]
-        error = target - np.einsum("kd,kd->k", models, z)
-        models += (self.settings.learn.step * error)[:, None] * z
-        self.models[fresh] = models
-        self.updates += len(fresh)
-        self.send(models[there][:, (portion + 4) % FEATURES])
-        self.merge()
-
-    def send(self, said: Any) -> None:
-        """Each message is late by a geometric number of rounds."""
-        late = np.floor(np.log(self.draw.random(len(said))) / np.log(0.2)).astype(int)
-        start = (4 * (self.round + 1)) % FEATURES
-        for age in range(11):
-            if (late == age).any():
-                self.flying.setdefault(self.round + age, []).append((said[late == age], start, age))
-
-    def merge(self) -> None:
-        """(14) and (15), the most recent first."""
-        seen = np.zeros(FEATURES, bool)
-        for values, start, age in sorted(self.flying.pop(self.round, []), key=lambda message: message[2]):
-            portion = (np.arange(4) + start) % FEATURES
-            new = portion[~seen[portion]]
-            change = values.mean(0)[~seen[portion]] - self.server[new]
-            self.server[new] += self.settings.mix.weights[age] * change
-            seen[portion] = True
+    names = [name for name, _ in module.named_parameters()]
+    works = {"auto": lambda: play("auto"), "plain": lambda: play("plain"), "bare": bare}
+    best = {name: min(timed(work) for _ in range(REPEATS + 2)) for name, work in works.items()}
+    steps = clients * each // batch
+    return {
+        "row": "deep",
+        "clients": clients,
+        "updates_per_s": round(steps / best["auto"]),
+        "numpy_updates_per_s": round(steps / best["plain"]),
+        "kernel_updates_per_s": round(steps / best["bare"]),
+        "times_numpy": round(best["plain"] / best["auto"], 2),
+        "times_kernel": round(best["auto"] / best["bare"], 2),
+        "peak_mb": round(peak_mb()),
+        "compile_s": 0.0,
+        "bound": "the overhead of a call, shared by all clients; steps, beside one client by one and bare PyTorch",
+    }
 
 
 def table(figures: dict[str, Any]) -> Any:
     """The figures for a terminal."""
     from rich.table import Table
 
-    grid = Table("clients", "updates/s", "NumPy", "ratio", "bare kernel", "peak MB", title="PAO-Fed-C2, 200 features")
-    for row in figures["pao_fed"]:
-        grid.add_row(*(f"{row[key]:,}" for key in row))
-    w1_row = figures["w1"]
-    grid.caption = f"W1: {w1_row['updates_per_s']:,} updates/s (NumPy {w1_row['numpy_updates_per_s']:,})"
+    grid = Table("row", "clients", "updates/s", "x NumPy", "x bare kernel's time", "peak MB", "compiling, s")
+    for row in figures["rows"]:
+        keys = ("row", "clients", "updates_per_s", "times_numpy", "times_kernel", "peak_mb", "compile_s")
+        grid.add_row(*(f"{row[key]:,}" if isinstance(row[key], int) else str(row[key]) for key in keys))
+    grid.caption = "one thread, seconds of the processor"
     return grid
 
 
 if __name__ == "__main__":
-    what = sys.argv[1]
-    print(json.dumps(pao_fed(int(sys.argv[2])) if what == "pao_fed" else w1()))
+    what, size = sys.argv[1], int(sys.argv[2])
+    print(json.dumps(deep(size) if what == "deep" else measured(what, size)))

@@ -38,12 +38,15 @@ def predict(
     Example: archipel predict results/model.npz new.csv --out predicted.csv
     """
     from archipel.bundle import load
-    from archipel.problems.frame import LABEL
+    from archipel.problems.frame import LABEL, NUMBER
     from archipel.results import ready
 
     loaded = load(model)
-    frame, (header, lines) = loaded.framed(), read(data)
+    frame, (header, lines, comma) = loaded.framed(), read(data)
     columns = {name: [cells[i] for cells in lines] for i, name in enumerate(header)}
+    if comma:  # may be the decimal point
+        words = (*frame.categories, *([] if frame.predicts == NUMBER else [frame.target]))
+        columns |= {n: [cell.replace(",", ".") for cell in cells] for n, cells in columns.items() if n not in words}
     rows = columns if frame.columns else flat(columns, frame)
     network = own_module(module, frame)
     found = loaded.predict(rows, client, network)
@@ -80,8 +83,8 @@ def export(
     screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
 
 
-def read(path: Path) -> tuple[list[str], list[list[str]]]:
-    """The header of a csv, and its lines."""
+def read(path: Path) -> tuple[list[str], list[list[str]], bool]:
+    """The header of a csv, its lines, and whether commas stand in cells, not between them."""
     from archipel.errors import BadInput
     from archipel.problems.files import SEPARATORS
 
@@ -100,8 +103,7 @@ def read(path: Path) -> tuple[list[str], list[list[str]]]:
     for number, cells in lines:
         if len(cells) != len(header):
             raise BadInput("data", f"{path.name}, line {number}", f"{len(header)} cells, as the header has")
-    decimal = "," if separator != "," else "."  # then commas may be decimal points
-    return header, [[cell.replace(decimal, ".") for cell in cells] for _, cells in lines[1:]]
+    return header, [cells for _, cells in lines[1:]], separator != ","
 
 
 def flat(columns: dict[str, Any], frame: Any) -> Any:

@@ -1,6 +1,7 @@
 """The commands of a site: approve, log and status."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,11 +32,12 @@ def approve(
     policy: Annotated[
         Path | None, typer.Option("--policy", help="The site's rules; else policy.toml beside the description.")
     ] = None,
+    data: Annotated[str, typer.Option("--data", help="As `archipel node` would be given it.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Show what would leave this site, to whom, how often and at what price; if you agree, write it into the policy.
 
-    A description that is changed afterwards, in a word, is another one: its nodes halt before anything leaves.
+    A description that is changed afterwards is another one: a node halts before anything leaves.
 
     Example: archipel approve federation.toml --name buoy-2
     """
@@ -43,10 +45,13 @@ def approve(
     from archipel.deploy.approval import terms
     from archipel.deploy.permit import permit
     from archipel.deploy.roster import roster_of
+    from archipel.deploy.run_node import resolved
     from archipel.deploy.view import instance_at, view_of
     from archipel.federation import Federation
 
     described = Federation.load(federation)
+    if data:
+        described = described.with_(deploy=replace(described.deploy, data=resolved(data)))
     instance = instance_at(described, name, federation.parent)
     view = view_of(described, name or roster_of(instance).names[instance.data_role][0], instance)
     path = policy or federation.parent / rules.NAME
@@ -104,19 +109,23 @@ def site_of(folder: Path) -> Path:
     return folder / "site" if (folder / "site").is_dir() else folder
 
 
+def entries_of(site: Path) -> list[dict[str, Any]]:
+    """All charges of a site's ledger."""
+    from archipel.privacy.journal import parse
+
+    path = site / "ledger.journal"
+    return parse(path.read_bytes(), path)[0] if path.is_file() else []
+
+
 def charges_of(site: Path) -> list[dict[str, Any]]:
     """What each node of each federation has paid at a site."""
-    from archipel.privacy.journal import parse
     from archipel.privacy.releases import from_json, rho_of
 
-    path, found = site / "ledger.journal", dict[tuple[str, ...], dict[str, Any]]()
-    for entry in parse(path.read_bytes(), path)[0] if path.is_file() else ():
-        key = entry["node"], entry["federation"], entry["unit"], entry["relation"]
-        row = found.setdefault(
-            key,
-            dict(zip(("node", "federation", "unit", "relation"), key))
-            | {"rounds": [entry["round"]] * 2, "releases": 0, "rho": 0.0},
-        )
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for entry in entries_of(site):
+        about = {key: entry[key] for key in ("node", "federation", "unit", "relation")}
+        fresh = about | {"rounds": [entry["round"]] * 2, "releases": 0, "rho": 0.0}
+        row = found.setdefault(tuple(about.values()), fresh)
         low, high = row["rounds"]
         row["rounds"] = [min(low, entry["round"]), max(high, entry["round"])]
         row["releases"] += entry["times"]
@@ -125,13 +134,27 @@ def charges_of(site: Path) -> list[dict[str, Any]]:
 
 
 def paid_so_far(path: Path, policy: Any) -> list[str]:
-    """What was paid at a site, and what its policy lets it pay."""
-    lines, limits = [], policy.privacy
-    for row in charges_of(site_of(path.parent)):
+    """What was paid at a site, by whom and together, and what its policy lets it pay."""
+    from archipel.privacy.accounting import merged
+    from archipel.privacy.releases import from_json
+
+    lines, limits, site = [], policy.privacy, site_of(path.parent)
+    for row in charges_of(site):
         low, high = row["rounds"]
         lines.append(
             f"Paid by {row['node']} in {row['federation'][:8]}, for a {row['unit']} ({row['relation']}), rounds "
             f"{low} to {high}: {row['releases']:,} releases, zCDP {spoken(row['rho'])}."
+        )
+    together: dict[tuple[str, str], list[tuple[Any, int]]] = {}
+    for entry in entries_of(site):
+        kind = entry["unit"], entry["relation"]
+        together.setdefault(kind, []).append((from_json(entry["release"]), entry["times"]))
+    for (unit, relation), releases in together.items():
+        paid = merged(releases)
+        epsilon = paid.epsilon(limits.delta).epsilon
+        lines.append(
+            f"Together, for a {unit} ({relation}): epsilon {spoken(epsilon)} at delta = {limits.delta:g}, "
+            f"zCDP {spoken(paid.rho())}."
         )
     if limits.key:
         at = f" at delta = {limits.delta:g}" if limits.epsilon is not None else ""
@@ -161,10 +184,12 @@ def status(
         return
     for one in found:
         title = f"{one['name']}: round {one['round']} of {one['rounds']}, {moment(one['time'])} UTC"
-        grid = Table("node", "round", "last heard (UTC)", "bytes", "paid (zCDP)", "rows skipped", title=title)
+        grid = Table(
+            "node", "round", "last heard (UTC)", "bytes", "paid (zCDP)", "rows skipped", "letters waiting", title=title
+        )
         grid.add_row(one["name"], *cells(one, "", one["bytes"]))
         for name, other in one["neighbours"].items():
-            heard = moment(other["seen"]) if other["seen"] else "never"
+            heard = "has left" if other["left"] else moment(other["seen"]) if other["seen"] else "never"
             grid.add_row(name, *cells(other, heard, other["bytes"]))
         screen.print(grid)
 
@@ -172,7 +197,8 @@ def status(
 def cells(known: dict[str, Any], heard: str, size: int) -> list[str]:
     paid, skipped = known.get("paid"), known.get("skipped")
     shown = "" if paid is None else spoken(paid)
-    return [str(known["round"]), heard, f"{size:,}", shown, "" if skipped is None else str(skipped)]
+    waiting = str(known.get("waiting", ""))
+    return [str(known["round"]), heard, f"{size:,}", shown, "" if skipped is None else str(skipped), waiting]
 
 
 def moment(seconds: float) -> str:

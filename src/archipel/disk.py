@@ -39,9 +39,9 @@ class LockedFile:
             os.close(self.number)
             raise BadInput(key, str(self.path), right) from taken
 
-    def read(self) -> bytes:
-        """All of it."""
-        return os.pread(self.number, os.fstat(self.number).st_size, 0)
+    def read(self, at: int = 0) -> bytes:
+        """All of it, from a place on."""
+        return os.pread(self.number, max(os.fstat(self.number).st_size - at, 0), at)
 
     def write(self, data: bytes | memoryview, at: int) -> None:
         """Write at a place; what lies behind stays."""

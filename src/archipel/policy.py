@@ -112,22 +112,27 @@ def approval_of(federation: Any, digest: bytes) -> str:
     """The hash under which a description is approved: of what all nodes must agree on, and of what this one would do.
 
     `digest` has the former. Noise and budget are a node's own affair, but another noise is another price; so are files
-    that a description names, such as a user's own algorithm, where the others only know the name.
+    that a description names, such as a user's own algorithm, where the others only know the name, and a broker to call.
     """
     private = "" if federation.privacy is None else write_toml(as_table(federation.privacy))
-    said = repr((digest, private, federation.rounds, files_of(federation)))
+    said = repr((digest, private, federation.rounds, files_of(federation), broker_of(federation)))
     return blake2b(said.encode(), digest_size=12).hexdigest()
 
 
+def broker_of(federation: Any) -> str:
+    """Whom a node would call for its samples; "" where they are its own."""
+    return federation.deploy.data if "://" in federation.deploy.data else ""
+
+
 def files_of(federation: Any) -> list[tuple[str, str]]:
-    """The files that a description names, its data aside, and a hash of what is in each."""
+    """The files that a description names, its data and its roster aside, and a hash of what is in each."""
     table, found = federation.table(), []
     for *above, name in PATHS:
         here: Any = table
         for section in above:
             here = here.get(section, {}) if isinstance(here, dict) else {}
         given = here.get(name) if isinstance(here, dict) else None
-        if isinstance(given, str) and name not in ("data", "test"):
+        if isinstance(given, str) and name not in ("data", "test", "roster"):
             path = Path(given.rpartition(":")[0] if ".py:" in given else given)
             if path.is_file():
                 found.append((".".join([*above, name]), blake2b(path.read_bytes(), digest_size=16).hexdigest()))

@@ -114,6 +114,7 @@ PROTECTS = Names(
         "openly": "archipel.parts.protect.openly:Openly",
         "at-sample": "archipel.parts.protect.sample:AtSample",
         "at-gradient": "archipel.parts.protect.gradient:AtGradient",
+        "correlated": "archipel.parts.protect.correlated:Correlated",
         "at-word": "archipel.parts.protect.word:AtWord",
         "at-mix": "archipel.parts.protect.mix:AtMix",
         "at-batch": "archipel.parts.protect.batch:AtBatch",

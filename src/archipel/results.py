@@ -105,7 +105,7 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write metrics.csv, models.npz, model.npz, ledger.json, federation.toml and report.html."""
-        from archipel.bundle import packed
+        from archipel.bundle import write
         from archipel.report import write_report
 
         folder = Path(folder)
@@ -121,7 +121,7 @@ class Result:
         for i, (told, frame) in enumerate(self.about):
             name = f"model-{told['seed']}.npz" if i else "model.npz"
             with replacing(folder / name) as file:
-                file.write(packed(told, self.models[i], frame))
+                write(file, told, self.models[i], frame)
         (folder / "ledger.json").write_text(json.dumps(self.ledger(), indent=1) + "\n", encoding="utf-8")
         here = replace(self, description=moved(self.description, folder))
         (folder / "federation.toml").write_text(here.description, encoding="utf-8")

@@ -44,6 +44,7 @@ class Turn(NamedTuple):
     inbox: Any  # one empty inbox
     forge: Any = None  # parts.forging.Forge, where some senders lie
     side_by_side: SideBySide | None = None
+    adds: bool = False  # inboxes of some senders each can be added up to one of all
 
 
 class Tell(NamedTuple):

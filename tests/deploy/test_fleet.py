@@ -13,7 +13,9 @@ from harness import simulated
 from processes_here import assert_same_files, deployed, processes_in
 from test_replay import SMALL, TABLE
 
+from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.pldp_fl import PldpFl
+from archipel.clients import Clients
 from archipel.deploy.assemble import assemble
 from archipel.deploy.fleet import Fleet
 from archipel.deploy.roster import roster_of
@@ -22,6 +24,7 @@ from archipel.deployment import Deployment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.problems.deep import Deep
+from archipel.problems.own import Files
 
 pytest.importorskip("zenoh")
 
@@ -38,6 +41,20 @@ def test_processes_end_with_the_simulated_model(name, tmp_path):
     assert marks == sorted({*range(0, federation.rounds, federation.every), federation.rounds})
     wire = json.loads((tmp_path / "out" / "wire.json").read_text())
     assert wire["traffic"]["bytes out"] > 0 and not wire["refused"]
+
+
+def test_clients_with_data_of_their_own_on_one_machine(tmp_path):
+    """Each process builds its own part, with room for its own batches; put together they are the simulation's."""
+    draw, scale = np.random.default_rng(2), {"center": 0.0, "spread": 2.0}
+    for name, size in (("ann", 20), ("bob", 31)):
+        x = draw.standard_normal((size, 2))
+        rows = "".join(f"{a},{b},{a - 2 * b}\n" for a, b in x)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.csv").write_text(f"a,b,y\n{rows}")
+    problem = Files(data=str(tmp_path / "{name}" / "mine.csv"), columns=("a", "b"), scale=dict.fromkeys("aby", scale))
+    federation = Federation(problem, FedAvg(batch=7, step=0.2), rounds=6, every=3, clients=Clients(("ann", "bob")))
+    _, result = deployed(federation, tmp_path, pace="replay")
+    assert_same_files(tmp_path, simulated(federation), federation, result, apart=1e-12)
 
 
 @pytest.mark.long

@@ -58,3 +58,44 @@ def test_a_node_that_is_not_done_has_no_model_yet():
     village = Village(TABLE["peers"].with_(engine="plain"))
     village.until(lambda: village.nodes["client-0"].player.round >= 2)
     assert not village.hosts["client-0"].disk.open("model.npz").read()
+
+
+def test_a_node_with_its_own_data_alone_knows_what_stands_around_its_model(tmp_path):
+    """The server sees nobody's data; its bundle reads rows as the simulation's does, from what the description says."""
+    from archipel.clients import Clients
+    from archipel.deploy.view import view_of
+    from archipel.problems.own import Files
+
+    draw, names = np.random.default_rng(1), ("ann", "bob", "cleo")
+    for name in names:
+        (tmp_path / name).mkdir()
+        rows = draw.normal(10, 5, (12, 3))
+        lines = [",".join([*map(str, row), ward]) for row, ward in zip(rows.tolist(), draw.choice(["e", "w"], 12))]
+        (tmp_path / name / "readings.csv").write_text("\n".join(["a,b,c,ward", *lines]) + "\n")
+    units = {name: {"center": 10.0, "spread": 5.0, "unit": f"k{name}"} for name in "abc"}
+    problem = Files(
+        data=str(tmp_path / "{name}" / "readings.csv"), target="c", columns=("b", "ward", "a"), scale=units, features=9,
+        categories={"ward": ["e", "w"]},
+    )  # fmt: skip
+    federation = Federation(
+        problem,
+        PaoFed(step=0.1, portion=2, force=True),
+        clients=Clients(names=names),
+        rounds=5,
+        every=5,
+        engine="plain",
+    )
+    federation.run().save(tmp_path / "run")
+    simulated = load(tmp_path / "run" / "model.npz")
+    asked = {"a": [11.0, 9.0], "b": [8.0, 12.5], "ward": ["w", "e"]}
+    for name in ("server", *names):
+        view = view_of(federation, name, base=tmp_path)
+        me = view.me._replace(model=simulated.model(None if name == "server" else name))
+        (tmp_path / "node.npz").write_bytes(view.learned.packed(me, 5, None))
+        found = load(tmp_path / "node.npz")
+        assert (
+            found.frame.unit == "kc"
+            and found.frame.units == {"a": "ka", "b": "kb", "c": "kc"}
+            and found.told["digest"] == simulated.told["digest"]
+        )
+        assert np.array_equal(found.predict(asked), simulated.predict(asked, None if name == "server" else name))

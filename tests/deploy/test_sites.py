@@ -18,8 +18,10 @@ import pytest
 from harness import Village
 from processes_here import Process, archipel
 from test_replay import TABLE
+from test_rules import epsilon_spent
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.assemble import read_status
 from archipel.deploy.metrics import Metrics, exposition
@@ -29,6 +31,8 @@ from archipel.deploy.view import view_of
 from archipel.describe import write_toml
 from archipel.errors import BadInput
 from archipel.policy import Policy, approval_of, approve, policy_path, read_policy
+from archipel.problems.networked import Regression
+from archipel.topology import Peers
 
 DESCRIPTION = """
 rounds = 30
@@ -69,7 +73,12 @@ def test_a_changed_description_is_another_one():
     table = tomllib.loads(federation.to_toml())
     seen = {hash_of(federation)}
     changes = [("rounds", 6), ("seed", 3), ("problem.features", 9), ("algorithm.step", 0.1), ("deploy.pace", "clock")]
-    changes += [("problem.clients", 3), ("privacy.epsilon", 1.0), ("privacy.epsilon", 2.0), ("privacy.clip", 0.5)]
+    changes += [
+        ("deploy.data", "mqtt://there/topic"),
+        ("privacy.epsilon", 1.0),
+        ("privacy.epsilon", 2.0),
+        ("privacy.clip", 0.5),
+    ]
     for key, value in changes:
         changed = tomllib.loads(write_toml(table))
         section, _, name = key.rpartition(".")
@@ -79,6 +88,10 @@ def test_a_changed_description_is_another_one():
             changed["privacy"].setdefault("epsilon", 3.0)
         seen.add(hash_of(Federation.from_table(changed)))
     assert len(seen) == len(changes) + 1
+    more = federation.with_(problem=Synthetic(clients=3, features=8))
+    assert hash_of(more) == hash_of(federation)  # what leaves here, and to whom, stays
+    ring = {n: Federation(Regression(clients=n), ZcdpNfl(), Peers(shape="ring"), rounds=5) for n in (3, 4)}
+    assert hash_of(ring[3]) != hash_of(ring[4])  # here it does not
     elsewhere = {
         **table,
         "deploy": {**table["deploy"], "state": "there", "keys": "here", "addresses": {"server": "a:1"}},
@@ -193,6 +206,10 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
     shown = archipel("status", folder / "state", cwd=folder).stdout
     assert all(name in shown for name in ("server", "client-0", "client-1"))
     readable = archipel("log", site, cwd=folder).stdout
+    together = float(
+        re.search(r"Together, for a sample \(replace-one\): epsilon ([\d.]+) at delta = 1e-05", readable)[1]
+    )
+    assert together == pytest.approx(epsilon_spent(paid["rho"], 1e-5), rel=1e-3)
     assert "models" in readable and "Paid by client-1" in readable and "8 at delta" in readable
     (folder / "federation.toml").write_text(
         (folder / "federation.toml").read_text().replace("rounds = 30", "rounds = 31")
@@ -327,6 +344,28 @@ def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
     assert 6 <= len(told) <= 12
     known = village.nodes["server"].status()["neighbours"]["client-0"]
     assert known["updates"] > 20 and known["paid"] is None and known["skipped"] == 0
+
+
+@pytest.mark.parametrize("paid", [float("inf"), float("-inf"), float("nan"), 1e308])
+def test_what_a_neighbour_says_of_itself_may_be_a_lie_and_harms_nothing(paid):
+    """It is shown, as JSON and for Prometheus, and changes no round."""
+    federation = Federation(Synthetic(clients=2, features=8, samples=(20,), horizon=20), PaoFed(), rounds=20)
+    village = Village(federation, pace="clock", period=1.0, status=5.0)
+    for name in ("client-0", "client-1"):
+        village.nodes[name].account.total = lambda me: paid
+    village.run()
+    status = village.nodes["server"].status()
+    assert status["neighbours"]["client-0"]["paid"] == (paid if abs(paid) <= 1e308 else None)
+    json.dumps(status, allow_nan=False)
+    assert "inf" not in exposition(status).lower().replace("client-0", "")
+
+
+def test_a_site_that_cannot_be_written_to_is_a_sentence(folder):
+    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    assert archipel("approve", "federation.toml", "--yes", cwd=folder).returncode == 0
+    (folder / "site").write_text("a file where a folder should be")
+    found = archipel("node", "federation.toml", "--name", "client-0", cwd=folder)
+    assert found.returncode == 2 and "policy = " in found.stderr and found.stderr.count("\n") == 1
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

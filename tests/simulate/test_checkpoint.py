@@ -64,7 +64,7 @@ class Stopped(Exception):
     pass
 
 
-def broken(federation, folder, monkeypatch, after=1, theory=None):
+def broken(federation, folder, monkeypatch, after=1, theory=None, start=None):
     """Run until a checkpoint is written, and no further."""
     left, write = [after], run.save
 
@@ -78,7 +78,7 @@ def broken(federation, folder, monkeypatch, after=1, theory=None):
     with monkeypatch.context() as patched:
         patched.setattr(run, "save", once)
         with pytest.raises(Stopped):
-            federation.run(theory=theory, keep=Keep(folder, 0.0))
+            federation.run(theory=theory, keep=Keep(folder, 0.0, start=start))
     return folder
 
 
@@ -195,6 +195,44 @@ def test_all_seeds_go_on(folder, archipel):
     ]  # fmt: skip
 
 
+def test_what_ctrl_c_stops_goes_on(tmp_path):
+    federation = FAMILIES["star"]
+    calls = []
+
+    def progress(done, total, what):
+        calls.append(done)
+        if done == 15:
+            signal.raise_signal(signal.SIGINT)  # for the main thread, which waits for this one
+
+    (tmp_path / "part").mkdir()
+    stopped = federation.run(progress=progress, keep=Keep(tmp_path / "part"))
+    if not stopped.interrupted:  # it was done before the main thread looked
+        assert calls[-1] == 30
+    assert_same(
+        saved(federation, tmp_path / "part", Keep(tmp_path / "part", resume=True)),
+        saved(federation, tmp_path / "whole"),
+    )
+
+
+def test_other_data_are_another_run(tmp_path):
+    (tmp_path / "data").mkdir()
+    x = np.random.default_rng(3).standard_normal((30, 2))
+    for name in "abc":
+        np.savez(tmp_path / "data" / f"{name}.npz", x=x, y=x @ [1.0, -2.0])
+    federation = Federation(Files(data=str(tmp_path / "data")), FedAvg(step=0.05), **PLAIN)
+    saved(federation, tmp_path / "out")
+    np.savez(tmp_path / "data" / "b.npz", x=x, y=x @ [1.0, -2.5])
+    with pytest.raises(BadInput, match="which have changed"):
+        federation.run(keep=Keep(tmp_path / "out", resume=True))
+
+
+def test_a_large_state_is_kept_where_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "LARGE", 100)
+    saved(FAMILIES["stored"], tmp_path / "not")
+    saved(FAMILIES["stored"], tmp_path / "asked", Keep(tmp_path / "asked", 1e6))
+    assert not (tmp_path / "not" / "checkpoint.npz").exists() and (tmp_path / "asked" / "checkpoint.npz").exists()
+
+
 # --- more rounds ----------------------------------------------------------------------------------------------------
 
 NOISED = Privacy(noise=0.5, clip=1.0)  # the same in every round, however many there are
@@ -265,11 +303,13 @@ def test_weights_are_where_another_federation_starts(tmp_path):
     )
 
 
-def test_what_was_paid_for_weights_is_not_forgotten(tmp_path):
+def test_what_was_paid_for_weights_is_not_forgotten(tmp_path, monkeypatch):
     first = saved(FAMILIES["private star"], tmp_path / "first")
     other = FAMILIES["private star"].with_(algorithm=PaoFed(step=0.1, portion=3))
     ledger = other.run(keep=Keep(start=first / "model.npz")).ledger()["seeds"][0]
     assert ledger["before"]["worst"] == load(first / "model.npz").told["paid"]["worst"]
+    part = broken(other, tmp_path / "part", monkeypatch, 2, start=first / "model.npz")
+    assert other.run(keep=Keep(part, resume=True)).ledger()["seeds"][0] == ledger
 
 
 @pytest.mark.parametrize(
@@ -318,3 +358,23 @@ def test_a_folder_is_as_good_as_its_model(folder, archipel):
     assert archipel("run", "f.toml", "--out", "done", "--rounds", "15").status == 0
     assert archipel("run", "f.toml", "--out", "more", "--from", "done").status == 0
     assert_same(folder / "more", saved(FAMILIES["stored"], folder / "whole"))
+
+
+def test_who_is_new_starts_from_the_common_model(tmp_path):
+    """Clients are known by name: those of the first run at their own models, others where all together are."""
+    draw = np.random.default_rng(3)
+    for place, names in (("few", "abc"), ("more", "bcad")):
+        (tmp_path / place).mkdir()
+        for name in names:
+            x = draw.standard_normal((30, 2))
+            np.savez(tmp_path / place / f"{name}.npz", x=x, y=x @ [1.0, -2.0])
+    few = Federation(
+        Files(data=str(tmp_path / "few"), standardise=False), FedAvg(step=0.01), Peers(shape="ring"), **PLAIN
+    )
+    learned = load(saved(few.with_(rounds=2), tmp_path / "out") / "model.npz")
+    more = few.with_(problem=Files(data=str(tmp_path / "more"), standardise=False))
+    setup = Keep(start=tmp_path / "out" / "model.npz").begun(more, more.setup())
+    assert setup.task.names == tuple("abcd")
+    assert np.array_equal(setup.start["clients"][:3], learned.weights["clients"])
+    assert np.array_equal(setup.start["clients"][3], learned.weights["clients"].mean(0))
+    assert np.array_equal(more.instance(setup=setup).plan.tables["peer"].model, setup.start["clients"])

@@ -24,9 +24,11 @@ from archipel.parts.learn.mirror import Geometry, MirrorSettings, MirrorStep, Qu
 from archipel.parts.learn.printed import PRINTED, PrintedStep
 from archipel.parts.learn.regret import Meter
 from archipel.parts.mix.pushed import PushedModels
+from archipel.parts.protect.correlated import Correlated
 from archipel.parts.protect.gradient import AtGradient, noise_of, typical_scale
 from archipel.parts.protect.openly import Openly
 from archipel.parts.share.whole import Whole
+from archipel.privacy.correlated import FORMS
 from archipel.privacy.noise import GAUSSIAN
 from archipel.theory.mirror import sound_averaged, sound_static
 from archipel.topology.links import metropolis
@@ -71,7 +73,9 @@ class MirrorDescent(Composition, Geometry):
     def check(self, setup: Setup) -> dict[str, float]:
         """Refuse what would go wrong; the noise, the first step, and the bound of the static regret (2.6)."""
         settings = self.plan(setup).settings.learn
-        found = {"noise": typical_scale(noise_of(setup)) * settings.spread}
+        protect = self.parts(setup).protect
+        strain = protect.strain(setup) if isinstance(protect, AtGradient) else 1.0
+        found = {"noise": typical_scale(noise_of(setup, strain)) * settings.spread}
         if settings.steps.step == 0:
             width, length, pace, drift, *_ = settings.steps
             times = np.arange(1.0, setup.rounds + 1)
@@ -129,21 +133,25 @@ class DualAveraging(MirrorDescent):
     """Nodes push sums of clipped, noised gradients: the network averages the noise before anything is projected.
 
     For streams whose best model stays where it is; regions, maps and steps are those of mirror descent. `gradient` is,
-    for the entropy map, half the range of a gradient's components.
+    for the entropy map, half the range of a gradient's components. `correlation` makes a node's noise cancel in the sum
+    of its gradients: for many rounds the less noise.
     """
 
     learns: ClassVar[type[MirrorStep]] = DualAverage
 
+    correlation: str = key("", "how the noise of rounds belongs together; none: not at all", choices=("", *FORMS))
+
     def own_parts(self, setup: Setup) -> Parts:
         if self.mixing != "push-sum":
             raise BadInput("algorithm.mixing", self.mixing, '"push-sum": sums of gradients are pushed')
-        return super().own_parts(setup)
+        own = super().own_parts(setup)
+        return own._replace(protect=Correlated(self.correlation)) if self.correlation and setup.privacy else own
 
     def bound(self, setup: Setup, settings: MirrorSettings, steps: Any) -> dict[str, float]:
         """The bound of the static regret (2.6); of few clients, since the graph's disagreement has to be found."""
         graph, entropic = setup.graph, settings.map.geometry == maps.ENTROPY
-        if setup.task.clients > FEW or graph.servers > 1:
-            return {}
+        if setup.task.clients > FEW or graph.servers > 1 or isinstance(self.parts(setup).protect, Correlated):
+            return {}  # it is for noise that is drawn anew in every round
         noise, longest = noise_of(setup), self.as_part(DualAverage).longest(setup, settings.map)
         drawn = typical_scale(noise) * math.sqrt((1 if noise.law == GAUSSIAN else 2) * setup.task.size)  # its L2 norm
         apart: Any = np.zeros(len(steps))  # at one server nobody disagrees

@@ -8,7 +8,7 @@ from archipel.deploy.permit import said
 from archipel.deploy.view import View
 from archipel.deploy.wire import HEADER, STATE
 from archipel.node import named_leaves
-from archipel.policy import contents_of
+from archipel.policy import broker_of, contents_of
 from archipel.privacy.ledger import ASSUMED
 from archipel.registry import kind_of
 
@@ -27,6 +27,8 @@ def terms(federation: Any, view: View) -> Iterator[str]:
     if federation.deploy.status and view.has_data:
         size = HEADER.size + STATE.size
         yield f"  to its servers, every {federation.deploy.status:g} s, if the policy lets it: status, {size} bytes"
+    if broker_of(federation):
+        yield f"  to {broker_of(federation)}, from where its samples come: a subscription, under its name"
     yield "At what price:"
     yield from price(view, federation.deploy.pace != "replay")
 

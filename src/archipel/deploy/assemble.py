@@ -12,7 +12,7 @@ from archipel.deploy.roster import Roster
 from archipel.deploy.trace import ROWS, STATUS, entries
 from archipel.deploy.wire import HEADER
 from archipel.errors import BadInput
-from archipel.node import named_leaves
+from archipel.node import leaves, named_leaves
 from archipel.privacy.journal import FileJournal
 from archipel.privacy.ledger import Charge, Ledger
 from archipel.privacy.personal import PersonalLedgers
@@ -143,7 +143,7 @@ def wire_of(instance: Any, result: Result, statuses: dict[str, dict[str, Any]]) 
     for i, turn in enumerate(instance.plan.turns):
         way = f"{turn.sender}-{turn.receiver}"
         messages = result.final(f"parameters.{way}") / max(instance.plan.parameters[i], 1)
-        whole += messages * (HEADER.size + FRAMING + instance.task.size * turn.word[0].itemsize)
+        whole += messages * (HEADER.size + FRAMING + instance.task.size * next(leaves(turn.word)).itemsize)
     saving = 1 - sent / whole if whole else 0.0
     totals = {"bytes": sent, "bytes with whole models": round(whole), "saving": saving}
     return {**totals, "traffic": dict(traffic), "refused": dict(refused), "nodes": statuses}

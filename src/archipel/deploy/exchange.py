@@ -4,6 +4,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,9 +91,10 @@ class Neighbour:
     def known(self) -> dict[str, Any]:
         """What is known of it, for whoever looks on."""
         found: dict[str, Any] = {"heard": self.heard, "seen": self.seen, "round": self.round, "bytes": self.came}
+        found |= {"left": self.left, "waiting": len(self.letters)}
         if self.said:
             paid, updates, skipped = wire.STATE.unpack(self.said)
-            found |= {"paid": paid if paid == paid else None, "updates": updates, "skipped": skipped}
+            found |= {"paid": paid if isfinite(paid) else None, "updates": updates, "skipped": skipped}
         return found
 
     def meet(self, mine: int, theirs: int) -> None:

@@ -5,7 +5,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class SampleSource:
         frame = self.task.frame
         if frame is None or not frame.columns:
             return self.in_order(np.asarray(inputs, float), float(target))
-        given = inputs if isinstance(inputs, Mapping) else dict(zip(frame.asked, inputs, strict=True))
+        given = inputs if isinstance(inputs, Mapping) else named(frame.asked, inputs)
         rows = frame.table({name: [given[name]] for name in frame.asked})
         return self.filled(frame.mapped(rows)[0], frame.told(target))
 
@@ -157,7 +157,7 @@ class CsvSource(SampleSource):
         return cells if self.separator == "," else [cell.replace(",", ".") for cell in cells]
 
     def read(self, row: Any) -> tuple[Any, Any]:
-        given = dict(zip(self.names, self.cells(row), strict=True))
+        given = named(self.names, self.cells(row))
         frame = self.task.frame
         if frame is not None and frame.columns:
             return given, given[frame.target]
@@ -272,6 +272,13 @@ class MqttSource(SampleSource):
             return given, given.pop(self.task.frame.target)
         *inputs, target = row.decode().split(",")
         return inputs, target
+
+
+def named(columns: Sequence[str], cells: Sequence[Any]) -> dict[str, Any]:
+    """Cells by the names of their columns."""
+    if len(cells) != len(columns):
+        raise BadInput("deploy.data", f"{len(cells)} cells", f"{len(columns)}: {', '.join(columns)}")
+    return dict(zip(columns, cells))
 
 
 def source_of(view: View, data: str, folder: Path) -> SampleSource:

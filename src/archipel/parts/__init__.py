@@ -93,7 +93,9 @@ class ProtectPiece(NamedTuple):
     gradient: Callable[..., Any] | None = None
     norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples, noised
     bounded: Callable[..., Any] | None = None  # (fold) -> the same with bounded words, where a sum is noised
-    guard: Callable[..., Any] | None = None  # (values, limit, scale, settings, key): clips and noises a gradient
+    guard: Callable[..., Any] | None = None  # (values, limit, scale, me, settings, key): clips and noises a gradient
+    drawn: Any = None  # privacy.policy.Noise of a gradient, where there is any
+    cancels: float = 0.0  # if noise is correlated: its deviation in a sum of gradients, over that of a draw
 
 
 class SharePiece(NamedTuple):
@@ -136,6 +138,7 @@ class MixPiece(NamedTuple):
     more: float = 0  # parameters that are in a word, and in what is told, beside the share part's
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
     weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
+    adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
 
 
 class Place(NamedTuple):
@@ -170,7 +173,14 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
     """(rows, size): where everyone of "clients" or "servers" starts, in a copy: an earlier run's end, or zero."""
     if setup.start is not None:
         return setup.start[who].copy()
-    return np.repeat(learn.start(setup)[None], setup.task.clients if who == "clients" else setup.graph.servers, 0)
+    start, rows = learn.start(setup), setup.task.clients if who == "clients" else setup.graph.servers
+    # zeros are memory only where they are written: clients that never learned, and others' rows at a node, cost none
+    table, at = np.zeros((rows, len(start)), start.dtype), setup.task.at if who == "clients" else None
+    if at is None and start.any():
+        table[:] = start
+    elif at is not None and at >= 0:
+        table[at] = start
+    return table
 
 
 class Protect(Protocol):

@@ -111,6 +111,7 @@ class Strategy(NamedTuple):
     rounds: int
     sensitivity: float  # of C, to one sample that is used once: the noise z must have so many times more
     deviations: Any  # (rounds,): of the noise in the sum of the first t, where z has that much
+    together: Any  # (rounds,): what release t costs a client whose samples are in all of them, over what it costs one
 
     def past(self, nodes: int, size: int, dtype: Any) -> Past:
         """Nothing to remember yet: a row per node."""
@@ -145,7 +146,8 @@ def strategy(rounds: int, form: str = "buffers", bands: int = 0) -> Strategy:
         weight, decay = exponentials(rounds)
         column = np.concatenate([[1.0], (weight[:, None] * decay[:, None] ** np.arange(rounds - 1)).sum(0)])
         settings = Correlation(BUFFERS, weight, decay)
-    return Strategy(settings, rounds, sensitivity(column), sensitivity(column) * deviations(column))
+    size = sensitivity(column)
+    return Strategy(settings, rounds, size, size * deviations(column), (np.cumsum(column) / size) ** 2)
 
 
 def exponentials(rounds: int, count: int = COUNT) -> tuple[Any, Any]:
@@ -192,4 +194,5 @@ def tree(rounds: int) -> Strategy:
     levels = rounds.bit_length()
     ones = np.array([bin(t).count("1") for t in range(1, rounds + 1)])
     settings = Correlation(TREE, np.ones(levels), np.zeros(0))
-    return Strategy(settings, rounds, math.sqrt(levels), math.sqrt(levels) * np.sqrt(ones))
+    nodes = np.array([t & -t for t in range(1, rounds + 1)])  # how many rounds are in the node that is drawn at t
+    return Strategy(settings, rounds, math.sqrt(levels), math.sqrt(levels) * np.sqrt(ones), nodes**2 / levels)

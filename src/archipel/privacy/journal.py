@@ -37,9 +37,10 @@ def _line(entry: dict[str, Any], before: str) -> tuple[bytes, str]:
     return f"{check} {text}\n".encode(), check
 
 
-def parse(content: bytes, path: Path, good: int = 0, check: str = SEED) -> tuple[list[dict[str, Any]], int, str]:
-    """The entries, how many bytes of the file are good, and the last checksum; from a place on that is known."""
+def parse(content: bytes, path: Path, check: str = SEED) -> tuple[list[dict[str, Any]], int, str]:
+    """The entries, how many bytes are good, and the last checksum; `check` is that of the line before them."""
     entries: list[dict[str, Any]] = []
+    good = 0
     while good < len(content):
         end = content.find(b"\n", good)
         if end < 0:
@@ -73,9 +74,16 @@ class FileJournal:
         fresh = file is None and not self.path.exists()
         self.file = LockedFile(self.path, "ledger", "a file that no other process has open") if file is None else file
         try:
-            self.entries, self.size, self.check = parse(self.file.read(), self.path, *known)
-            self.file.truncate(self.size)
-            self.file.sync()
+            begin, check = known
+            content = self.file.read(max(begin - 1, 0))
+            if begin and content[:1] != b"\n":
+                raise Damaged(f"{self.path}: it is shorter than it was. Restore it: charges are lost.")
+            content = content[1:] if begin else content
+            self.entries, good, self.check = parse(content, self.path, check)
+            self.size = begin + good
+            if not begin or good < len(content):
+                self.file.truncate(self.size)
+                self.file.sync()
             if fresh:
                 sync_folder(self.path.parent)  # so that a crash does not lose the new file's name
         except BaseException:

@@ -47,7 +47,7 @@ def together(clients: Mapping[str, Client]) -> Shards:
 def read_own(people: People, data: str, how: Reading, name: str) -> Client:
     """All files of a client, in the order of their paths; or what a function of the user's says it has."""
     if is_of_file(data):
-        return from_function(load(data, KEY), name)
+        return from_function(load(data, KEY), name, how.labels)
     place = people.place(data, name)
     candidates = place.iterdir() if place.is_dir() else map(Path, glob.glob(str(place), recursive=True))
     paths = sorted(path for path in candidates if path.suffix.lower() in READERS and path.is_file())
@@ -63,13 +63,14 @@ def read_own(people: People, data: str, how: Reading, name: str) -> Client:
     return Client(x, y, parts[0].columns, sum(part.incomplete for part in parts))
 
 
-def from_function(make: Any, name: str) -> Client:
+def from_function(make: Any, name: str, labels: bool = False) -> Client:
     """What a user's function of the client's name returns: arrays (x, y), or a `torch.utils.data.Dataset` of pairs."""
     made = make(name)
     if not (isinstance(made, tuple) and len(made) == 2):
         pairs = [made[i] for i in range(len(made))]
         made = tuple(np.array([np.asarray(pair[side]) for pair in pairs]) for side in (0, 1))
-    x, y = (np.asarray(side, float) for side in made)
+    x = np.asarray(made[0], float)
+    y = np.array([label_of(cell) for cell in made[1]], object) if labels else np.asarray(made[1], float)
     if x.ndim < 2 or y.shape != (len(x),) or not len(y):
         right = "a function that returns arrays x and y, a row of x for each y, or a data set of such pairs"
         raise BadInput(KEY, f"{make.__name__}({name!r}): x {x.shape}, y {y.shape}", right)

@@ -58,6 +58,7 @@ class StoredStream(NamedTuple):
     x: Any
     y: Any
     starts: Any
+    apart: Any  # [0, 1]: a client's samples follow each other; [1, clients]: everyone's first, everyone's second, ...
     left: Any  # (clients, 1): samples still to come before the horizon
     horizon: Any
     directions: Any  # of the Fourier features; none: the inputs are the features
@@ -77,7 +78,8 @@ def play(source: Any, sample: Any, moment: Any) -> Any:
     total = min(end - begin, source.horizon[0])
     if not arrives(source.left, total, source.horizon[0], moment):
         return False, sample
-    i = begin + total - 1 - source.left[moment.node, 0]
+    first = moment.node if source.apart[0] == 1 else begin
+    i = first + (total - 1 - source.left[moment.node, 0]) * source.apart[1]
     sample.target[0] = source.y[i]
     if source.phases.shape[0] > 0:
         cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])
@@ -88,13 +90,19 @@ def play(source: Any, sample: Any, moment: Any) -> Any:
 
 def streamed_task(shards: Shards, score: Score, world: World | None, horizon: int, dtype: Any) -> Task:
     """A problem whose clients see their stored samples one by one, in the space of the features."""
-    x = np.ascontiguousarray(shards.x, dtype)
+    x = seen = np.ascontiguousarray(shards.x, dtype)
     size = x.shape[1] if world is None else len(world.phases)
+    y, apart = np.ascontiguousarray(shards.y, dtype), np.array([0, 1])
     space = World(np.zeros((0, 0), dtype), np.zeros(0, dtype), dtype(1)) if world is None else world
+    if len(y) and (np.diff(shards.starts) == len(y) // shards.clients).all():
+        # in the order in which they are looked at: memory is read ahead, and rounds take half the time
+        order = np.arange(len(y)).reshape(shards.clients, -1).T.ravel()
+        seen, y, apart = x[order], y[order], np.array([1, shards.clients])
     source = StoredStream(
-        x,
-        np.ascontiguousarray(shards.y, dtype),
+        seen,
+        y,
         shards.starts,
+        apart,
         np.zeros((shards.clients, 1), np.int64),
         np.array([horizon], np.int64),
         space.directions,

@@ -30,6 +30,7 @@ from archipel.turns import Setup
 FORMAT = 1
 TEXT = "archipel.json"
 LARGE = 1 << 28  # bytes of a state that is left at the end of a run without being asked for
+STORED = ("x", "y", "starts")  # arrays of a source that nothing changes
 ROWS, PAID = ("round", "metric", "value", "node"), Paid._fields
 
 
@@ -137,12 +138,23 @@ def remembered(instance: Instance) -> dict[str, Any]:
 
 
 def sums_of(instance: Instance) -> dict[str, int]:
-    """Checksums of what a stream remembers at first: what does not change need not be kept."""
-    return {name: zlib.crc32(array) for name, array in remembered(instance).items()}
+    """Checksums of the data, and of what a stream remembers at first: what does not change need not be kept."""
+    return {name: zlib.crc32(array) for name, array in remembered(instance).items()} | {"data": data_sum(instance)}
 
 
 def size_of(instance: Instance, rounds: Any) -> int:
     return sum(int(array.nbytes) for _, array in parts(instance, rounds))
+
+
+def data_sum(instance: Instance) -> int:
+    """A checksum of the data that are stored: a state of other data is not this run's. Of what is large, some rows."""
+    total = 0
+    for name, part in named_leaves(instance.task.source):
+        if name.rpartition(".")[2] in STORED:
+            array = np.asarray(part)
+            some: Any = np.ascontiguousarray(array[:: 1 + array.nbytes // LARGE])
+            total = zlib.crc32(some, zlib.crc32(repr(array.shape).encode(), total))
+    return total
 
 
 def save(path: Path, recorder: Any, instance: Instance, rounds: Any, measured: bool) -> None:
@@ -163,8 +175,9 @@ def save(path: Path, recorder: Any, instance: Instance, rounds: Any, measured: b
     plan = instance.plan
     told = {
         "format": FORMAT, "digest": recorder.federation.digest(), "seed": recorder.seed, "round": recorder.done,
-        "measured": measured, "seconds": recorder.seconds, "metrics": metrics, "paid": [n for n, _ in recorder.paid],
-        "meter": plan.measure.state() if isinstance(plan.measure, Meter) else None,
+        "measured": measured, "data": recorder.sums["data"],
+        "seconds": recorder.seconds, "metrics": metrics, "paid": [n for n, _ in recorder.paid],
+        "before": recorder.before, "meter": plan.measure.state() if isinstance(plan.measure, Meter) else None,
         "charges": plan.accountant.state() if isinstance(plan.accountant, PersonalLedgers) else None,
     }  # fmt: skip
     arrays[TEXT] = np.frombuffer(json.dumps(told).encode(), np.uint8)
@@ -177,7 +190,9 @@ def read(path: Path, key: str) -> dict[str, Any]:
     try:
         arrays = np.load(path, allow_pickle=False)
         told = json.loads(arrays[TEXT].tobytes())
-        known = told["format"] == FORMAT and all(name in told for name in ("digest", "seed", "round", "measured"))
+        known = told["format"] == FORMAT and all(
+            name in told for name in ("digest", "seed", "round", "measured", "data")
+        )
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
         known = False
     if not known:
@@ -188,6 +203,9 @@ def read(path: Path, key: str) -> dict[str, Any]:
 def restore(saved: dict[str, Any], recorder: Any, instance: Instance, rounds: Any) -> bool:
     """Be what a state says; returns whether its last round was measured."""
     told, arrays = saved["told"], saved["arrays"]
+    if told["data"] != recorder.sums["data"]:
+        right = "the state of a run on these data, which have changed; remove it to begin anew"
+        raise BadInput(saved["key"], str(saved["path"]), right)
     source = {name: array for name, array in remembered(instance).items() if name in arrays}
     for name, array in (*parts(instance, rounds), *source.items()):
         kept = arrays[name] if name in arrays else np.zeros(0)
@@ -208,7 +226,7 @@ def restore(saved: dict[str, Any], recorder: Any, instance: Instance, rounds: An
         rho, releases, epsilon, methods = (part[i] for part in history)
         recorder.paid.append((moment, Paid(rho, releases, epsilon, methods.astype(object))))
     recorder.done, recorder.done_rows, recorder.seconds = told["round"], len(recorder.rows), told["seconds"]
-    plan = instance.plan
+    plan, recorder.before = instance.plan, told["before"]
     if isinstance(plan.measure, Meter):
         plan.measure.restore(told["meter"])
     if isinstance(plan.accountant, PersonalLedgers):

@@ -14,6 +14,7 @@ from archipel.simulate.rounds import Rounds
 from archipel.topology import Graph
 
 if TYPE_CHECKING:
+    from archipel.simulate.blocks import BlockEngine
     from archipel.simulate.compiled import CompiledEngine
 
 LARGE = 2_000_000  # model parameters of all clients together, from which one run uses all cores
@@ -54,14 +55,15 @@ def engine_for(instance: Instance, name: str = "auto", side_by_side: bool = Fals
     return compiled(instance, cores() if parallel else 1)
 
 
-def compiled(instance: Instance, threads: int = 1) -> "CompiledEngine":
+def compiled(instance: Instance, threads: int = 1) -> "CompiledEngine | BlockEngine":
     """The compiled engine, with its kernels in the cache."""
     with _compiling:
+        from archipel.simulate.blocks import BlockEngine, in_blocks
         from archipel.simulate.compile import prepare_cache
         from archipel.simulate.compiled import CompiledEngine
 
         prepare_cache()
-        return CompiledEngine(instance, threads)
+        return BlockEngine(instance, threads) if in_blocks(instance) else CompiledEngine(instance, threads)
 
 
 def cores() -> int:

@@ -162,8 +162,8 @@ class SimulatedFile:
     def __init__(self, disk: SimulatedDisk, inode: Inode):
         self.disk, self.inode = disk, inode
 
-    def read(self) -> bytes:
-        return self.inode.now
+    def read(self, at: int = 0) -> bytes:
+        return self.inode.now[at:]
 
     def write(self, data: bytes | memoryview, at: int) -> None:
         self.disk.begin()

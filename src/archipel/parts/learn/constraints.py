@@ -192,9 +192,9 @@ def pushing(form: int, pressing: int, guard: Any) -> Any:
         pressed.noised[0] = value
         if private:
             more = settings.learn.spread * scale / budget.half  # for a bound of one
-            guard(pressed.slope, budget.clip, more * budget.clip, settings, release_key(moment.key, 1))
+            guard(pressed.slope, budget.clip, more * budget.clip, me, settings, release_key(moment.key, 1))
             pressed.noised[0] = clip_target(value, budget.reach)
-            guard(pressed.noised, np.inf, more * budget.reach, settings, release_key(moment.key, 2))
+            guard(pressed.noised, np.inf, more * budget.reach, me, settings, release_key(moment.key, 2))
         add_exactly(me.learn.gradient, pressure(me, settings, moment), pressed.slope)
         return pressed.noised[0]
 

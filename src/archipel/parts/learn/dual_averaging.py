@@ -98,7 +98,7 @@ class DualAverage(MirrorStep):
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         self.check(setup)
-        settings, rows, size = self.settings(setup), setup.task.clients, setup.task.size
+        settings, rows, size = self.settings(setup, protect), setup.task.clients, setup.task.size
         lead = leading(maps.map_of(settings.map).from_dual, self.step_of())
         use = USES[self.constraint.form if self.constraint else FREE]
         look = self.looks(setup, protect, settings.known)
@@ -117,11 +117,18 @@ class DualAverage(MirrorStep):
             return math.sqrt(float(mapped.radius) * math.log(max(len(mapped.low), 2)))
         return farthest(mapped) / math.sqrt(2)
 
-    def length(self, setup: Setup, mapped: Any, slope: float, spread: float) -> float:
-        """sqrt(G^2 + E||noise||^2 / n): how long the mean of all clients' noised gradients is."""
-        drawn = noise_of(setup)
+    def length(self, setup: Setup, protect: ProtectPiece, mapped: Any, slope: float, spread: float) -> float:
+        """sqrt(G^2 + E||noise||^2 / n): how long the mean of all clients' noised gradients is.
+
+        Correlated noise is not drawn anew: sqrt(G^2 + G E||noise in a sum|| / sqrt n), as in Kairouz, McMahan, Song,
+        Thakkar, Thakurta, Xu, ICML 2021, Theorem 5.1.
+        """
+        drawn = protect.drawn or noise_of(setup)
         square = typical_scale(drawn) ** 2 * (1 if drawn.law == GAUSSIAN else 2) / setup.task.clients
         longest = self.longest(setup, mapped)
+        if protect.cancels:
+            components = 1 if mapped.geometry == ENTROPY else setup.task.size
+            square = longest * math.sqrt(square / components) * protect.cancels
         if mapped.geometry == ENTROPY:
             return math.sqrt((longest**2 + square) * float(mapped.radius))
         return math.sqrt(longest**2 + setup.task.size * square)

@@ -66,7 +66,7 @@ def looking(loss: int, ridged: bool, pay: Any, guard: Any) -> Any:
         if scale < 0.0:
             return scale
         loss_gradient(me.learn.gradient, loss, me.model, data)
-        guard(me.learn.gradient, settings.learn.clip, settings.learn.spread * scale, settings, moment.key)
+        guard(me.learn.gradient, settings.learn.clip, settings.learn.spread * scale, me, settings, moment.key)
         if ridged:
             add_exactly(me.learn.gradient, settings.learn.known.ridge, me.model)  # known to all who know the model
         return scale
@@ -166,7 +166,7 @@ class MirrorStep(Geometry, ClipsGradients):
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         self.check(setup)
-        settings = self.settings(setup)
+        settings = self.settings(setup, protect)
         step_of, form = self.step_of(), self.constraint.form if self.constraint else FREE
         look = self.looks(setup, protect, settings.known)
         push, press, private = constraints.no_push, constraints.no_press, setup.privacy is not None
@@ -191,9 +191,12 @@ class MirrorStep(Geometry, ClipsGradients):
         if protect.guard is None:
             right = "noise at the gradient: what is noised after a step would leave the region"
             raise BadInput("algorithm.protect", "(replaced)", right)
+        if protect.cancels and self.pressing != PLAIN:
+            right = "noise that is drawn anew: a multiplier follows every round's constraint, not their sum"
+            raise BadInput("algorithm.protect.kind", "correlated", right)
         return looking(int(setup.task.loss), known.ridge > 0, protect.pay, protect.guard)
 
-    def settings(self, setup: Setup) -> MirrorSettings:
+    def settings(self, setup: Setup, protect: ProtectPiece) -> MirrorSettings:
         """All numbers that steer it."""
         size, policy, mapped = setup.task.size, setup.privacy, self.mapped(setup.task.size)
         reach, slope = self.bounds(mapped)
@@ -203,7 +206,7 @@ class MirrorStep(Geometry, ClipsGradients):
         if own == 0 and mapped.region == ANYWHERE:
             raise BadInput("algorithm.step", "(missing)", "a step of your own, where the region is unbounded")
         width = self.width(mapped) if own == 0 else 1.0
-        length = self.length(setup, mapped, slope, spread) if own == 0 else 1.0
+        length = self.length(setup, protect, mapped, slope, spread) if own == 0 else 1.0
         pace = maps.pace_of(self.path, mapped) if self.path else 0.0
         steps = maps.Pace(width, length, pace, float(self.drift), own, float(self.decay))
         clip = float(policy.guard().clip) if policy else math.inf
@@ -228,9 +231,10 @@ class MirrorStep(Geometry, ClipsGradients):
         """The root of how far apart models can be."""
         return maps.width(mapped)
 
-    def length(self, setup: Setup, mapped: Any, slope: float, spread: float) -> float:
+    def length(self, setup: Setup, protect: ProtectPiece, mapped: Any, slope: float, spread: float) -> float:
         """How long noised gradients are: the bound of the gradient and of the constraint's, and the noise."""
-        clip, drawn = setup.privacy.clip if setup.privacy is not None else math.inf, noise_of(setup)
+        clip = setup.privacy.clip if setup.privacy is not None else math.inf
+        drawn = protect.drawn or noise_of(setup)
         bound = clip if clip < math.inf else self.gradient
         kind = "gaussian" if drawn.law == GAUSSIAN else "laplace"
         return maps.noisy_length(bound + slope, spread * typical_scale(drawn), setup.task.size, kind, mapped)

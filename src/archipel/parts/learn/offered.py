@@ -68,7 +68,7 @@ class Offered(MirrorStep):
         known = known_of(setup, mapped)
         steps = maps.Pace(
             maps.width(mapped),
-            self.length(setup, mapped, 0.0, 1.0),
+            self.length(setup, protect, mapped, 0.0, 1.0),
             0.0,
             0.0,
             float(self.step or 0.0),
@@ -82,8 +82,8 @@ class Offered(MirrorStep):
             offering(player_of(setup, known), look, self.step_of()), state, settings, True, read_by="gradient"
         )
 
-    def length(self, setup: Setup, mapped: Any, slope: float, spread: float) -> float:
-        drawn, policy = noise_of(setup), setup.privacy
+    def length(self, setup: Setup, protect: ProtectPiece, mapped: Any, slope: float, spread: float) -> float:
+        drawn, policy = protect.drawn or noise_of(setup), setup.privacy
         heard = max(self.asked * setup.task.clients / setup.graph.servers, 1.0)
         kind = "gaussian" if drawn.law == GAUSSIAN else "laplace"
         longest = self.gradient if policy is None else policy.clip

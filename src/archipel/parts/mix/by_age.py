@@ -85,7 +85,7 @@ class ByAge(Checked):
         inbox = Inbox(table, table.copy(), np.zeros(ages, place.dtype))
         settings = Ages(weights, int(self.most_recent))
         finish = merge_among if place.own else merge
-        return MixPiece(hearing(share.fold), finish, inbox, empty(place.receivers), settings, self.limit)
+        return MixPiece(hearing(share.fold), finish, inbox, empty(place.receivers), settings, self.limit, adds=True)
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)

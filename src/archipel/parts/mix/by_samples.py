@@ -63,8 +63,8 @@ class BySamples(Checked):
             return Mean(self.limit).make(setup, share, place)
         finish = move if place.of_change else replace
         return MixPiece(
-            hearing(share.fold), finish, sums(place), empty(place.receivers), NONE, self.limit,
-            write=counting(share.write), word=counted(share.word), needs=("samples",),
+            hearing(share.fold), finish, sums(place, share.uniform), empty(place.receivers), NONE, self.limit,
+            write=counting(share.write), word=counted(share.word), needs=("samples",), adds=True,
         )  # fmt: skip
 
     def one_way(self) -> PushSum:

@@ -16,7 +16,7 @@ from archipel.turns import Setup
 
 class Sums(NamedTuple):
     total: Any
-    count: Any  # of each parameter, the weights of those who said something of it
+    count: Any  # of each parameter, the weights of those who said something of it; one for all where words are whole
 
 
 class Counts(NamedTuple):
@@ -44,11 +44,16 @@ def hearing_by_samples(fold: Any) -> Any:
 
 def replace(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     """(6) of PAO-Fed: the mean of all that arrive."""
-    np.divide(inbox.total, inbox.count, out=me.model, where=inbox.count > 0)
+    np.divide(inbox.total, inbox.count, out=me.model, where=inbox.count > 0)  # a count of one length or the other
 
 
 @fast(replace)
 def replace_loop(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    if inbox.count.shape[0] == 1:
+        if inbox.count[0] > 0:
+            for j in range(me.model.shape[0]):
+                me.model[j] = inbox.total[j] / inbox.count[0]
+        return
     for j in range(me.model.shape[0]):
         if inbox.count[j] > 0:
             me.model[j] = inbox.total[j] / inbox.count[j]
@@ -61,6 +66,11 @@ def blend(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 @fast(blend)
 def blend_loop(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    if inbox.count.shape[0] == 1:
+        count = inbox.count[0]
+        for j in range(me.model.shape[0]):
+            me.model[j] += inbox.total[j] - count * me.model[j]
+        return
     for j in range(me.model.shape[0]):
         me.model[j] += inbox.total[j] - inbox.count[j] * me.model[j]
 
@@ -75,6 +85,10 @@ def move(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 @fast(move)
 def move_loop(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     one = me.model.dtype.type(1)
+    if inbox.count.shape[0] == 1:
+        if inbox.count[0] > 0:
+            add_scaled(me.model, one / inbox.count[0], inbox.total)
+        return
     for j in range(me.model.shape[0]):
         if inbox.count[j] > 0:
             me.model[j] += inbox.total[j] * (one / inbox.count[j])
@@ -86,9 +100,9 @@ def drift(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     add_scaled(me.model, me.model.dtype.type(1), inbox.total)
 
 
-def sums(place: Place) -> Sums:
+def sums(place: Place, one_count: bool = False) -> Sums:
     """An inbox of sums."""
-    return Sums(np.zeros(place.size, place.dtype), np.zeros(place.size, place.dtype))
+    return Sums(np.zeros(place.size, place.dtype), np.zeros(1 if one_count else place.size, place.dtype))
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,8 @@ class Mean(Checked):
         settings: Any = NONE
         if self.by_samples and not place.own:
             hear, settings = hearing_by_samples(share.fold), Counts(public_sizes(setup.task).astype(float))
-        return MixPiece(hear, finish, sums(place), empty(place.receivers), settings, self.limit)
+        state, inbox = empty(place.receivers), sums(place, share.uniform)
+        return MixPiece(hear, finish, inbox, state, settings, self.limit, adds=True)
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)

@@ -27,7 +27,9 @@ class Plain(Checked):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
-        return MixPiece(hearing(share.fold), finish, sums(place), empty(place.receivers), NONE, self.limit)
+        return MixPiece(
+            hearing(share.fold), finish, sums(place, share.uniform), empty(place.receivers), NONE, self.limit
+        )
 
     def one_way(self) -> "Plain":
         return self

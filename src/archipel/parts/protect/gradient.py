@@ -31,7 +31,7 @@ LEVELS = {"event": "one sample of the stream", "client": "all samples of a clien
 @cache
 def guarding(order: int, law: int) -> Any:
     @exact
-    def guard(values: Any, limit: Any, scale: Any, settings: Any, key: Any) -> None:
+    def guard(values: Any, limit: Any, scale: Any, me: Any, settings: Any, key: Any) -> None:
         """Clip in the norm of the noise, then noise: here a sample enters the state."""
         if order == 2:
             clip_l2(values, limit)
@@ -109,12 +109,14 @@ class AtGradient(Checked):
 
     section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
+    alike: ClassVar[bool] = True  # all releases cost a client the same
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         if not isinstance(learn, ClipsGradients):
             right = "another place: this learn part does not take gradients that are clipped as a whole"
             raise BadInput("algorithm.protect.kind", "at-gradient", right)
-        policy, drawn, change = table_of(setup), noise_of(setup), learn.sensitivity(setup)
+        policy, change = table_of(setup), learn.sensitivity(setup) * self.strain(setup)
+        drawn = noise_of(setup, self.strain(setup))
         per_sample, guard = policy.unit == "sample", policy.guard()
         costs = release_costs(drawn.law, change, drawn.first * drawn.shape[drawn.shape >= 0])
         planned, releases = spend_all(costs, drawn.limit, per_sample)
@@ -128,14 +130,18 @@ class AtGradient(Checked):
             *learn.supposed(),
         )
         accountant = TwoLevels(
-            policy, policy.terms(*held), setup.seed, setup.task.names, planned, releases, drawn.alike,
+            policy, policy.terms(*held), setup.seed, setup.task.names, planned, releases, self.alike and drawn.alike,
             "client" if setup.graph.servers else "peer", per_sample,
         )  # fmt: skip
         settings = Private(drawn.law, drawn.shape, int(per_sample), float(change), float(guard.clip), policy.order)
         return ProtectPiece(
             pay, bound, noise, always, any_sum, accounts(drawn.first, drawn.limit), settings, accountant,
-            guard=guarding(policy.order, drawn.law),
+            guard=guarding(policy.order, drawn.law), drawn=drawn,
         )  # fmt: skip
+
+    def strain(self, setup: Setup) -> float:
+        """How many times more noise a release has than hides one gradient."""
+        return 1.0
 
 
 def sensitivity(setup: Setup) -> float:
@@ -143,8 +149,8 @@ def sensitivity(setup: Setup) -> float:
     return 2 * float(setup.privacy.clip) if setup.privacy is not None else 0.0
 
 
-def noise_of(setup: Setup) -> Noise:
-    """The noise that a [privacy] table asks for; none without one."""
+def noise_of(setup: Setup, strain: float = 1.0) -> Noise:
+    """The noise that a [privacy] table asks for, `strain` times as much; none without one."""
     policy, clients = setup.privacy, setup.task.clients
     if policy is None:
         return Noise(NONE, np.zeros((clients, 1)), np.ones(1), np.full((clients, 1), np.inf), True)
@@ -157,7 +163,7 @@ def noise_of(setup: Setup) -> Noise:
     for name, limit in vars(policy.bounds).items():
         if limit < math.inf:
             raise BadInput(f"privacy.bounds.{name}", limit, "none: a sample's gradient is clipped, by privacy.clip")
-    return policy.noise_of([[sensitivity(setup)]], clients, setup.rounds, setup.seed, policy.unit == "sample")
+    return policy.noise_of([[strain * sensitivity(setup)]], clients, setup.rounds, setup.seed, policy.unit == "sample")
 
 
 def typical_scale(noise: Noise) -> float:

@@ -26,7 +26,7 @@ def no_noise(values: Any, scale: Any, settings: Any, moment: Any) -> None:
 
 
 @kernel
-def unguarded(values: Any, limit: Any, scale: Any, settings: Any, key: Any) -> None:
+def unguarded(values: Any, limit: Any, scale: Any, me: Any, settings: Any, key: Any) -> None:
     pass
 
 

@@ -1,0 +1,130 @@
+"""Writes docs/performance.md with its picture from one run of `archipel bench`.
+
+    python benchmarks/performance.py docs/performance.md               # measures, some minutes
+    python benchmarks/performance.py docs/performance.md bench.json    # of a run with --json
+
+Where JAX is installed (pip install "jax[cpu]") the row W1 is also played with it, beside ours, in one process.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from archipel.bench import CASES, measure
+
+HEAD = """# How fast, and what bounds it
+
+`make bench` writes this page. Every row is measured in one process, on one thread, in seconds of the processor, against
+
+- the same work as a person would write it in vectorised NumPy and sparse SciPy (`src/archipel/bench_numpy.py`);
+- the bare arithmetic (`src/archipel/simulate/kernels.py`): compiled loops over the same tables, without draws,
+  absences, delays, messages or an engine.
+
+An *update* is a round of one client that has something to learn; of networks, a step of one client. Ratios are what
+to look at: the machine of this run was busy with other work.
+
+![Updates a second of the processor](performance.svg)
+
+| row | clients | updates/s | x NumPy | x the bare kernel's time | peak MB | compiling, s of CPU |
+|---|---:|---:|---:|---:|---:|---:|
+"""
+TAIL = """
+For `deep` the columns are: steps a second, x one client after the other, and x the time of bare PyTorch by hand.
+
+## What bounds each row
+
+"""
+
+
+def jax_w1(repeats=5):
+    """W1 in JAX, rounds in a scan, and ours: updates a second of the processor."""
+    try:
+        import jax
+        from jax import numpy as jnp
+    except ImportError:
+        return {}
+    federation = CASES["w1"].federation(256).with_(rounds=400, every=400, engine="serial")
+    instance = federation.instance()
+    engine = federation.engine_of(instance)
+    source = instance.task.source
+    x = jnp.asarray(source.x.reshape(400, 256, -1))
+    y = jnp.asarray(source.y.reshape(400, 256))
+
+    @jax.jit
+    def run(model):
+        def step(model, sample):
+            features, target = sample
+            error = target - features @ model
+            return (model + jnp.float32(0.001) * error[:, None] * features).mean(0), None
+
+        return jax.lax.scan(step, model, (x, y))[0]
+
+    start = jnp.zeros(200, jnp.float32)
+    run(start).block_until_ready()
+    engine.advance(0, 0)
+    best = {"ours": 0.0, "jax": 0.0}
+    for _ in range(repeats):
+        for name, work in (("ours", lambda: engine.advance(0, 400)), ("jax", lambda: run(start).block_until_ready())):
+            begun = time.process_time()
+            work()
+            best[name] = max(best[name], 400 * 256 / (time.process_time() - begun))
+    return best
+
+
+def picture(rows, path):
+    """Bars of a row: NumPy, ours, the bare kernel."""
+    plt.rcParams["svg.hashsalt"] = "archipel"
+    figure, axes = plt.subplots(figsize=(8, 0.42 * len(rows) + 1))
+    places = np.arange(len(rows))[::-1]
+    for shift, key, label in (
+        (0.27, "numpy_updates_per_s", "NumPy"),
+        (0.0, "updates_per_s", "archipel"),
+        (-0.27, "kernel_updates_per_s", "bare kernel"),
+    ):
+        axes.barh(places + shift, [row[key] for row in rows], 0.25, label=label)
+    axes.set_yticks(places, [f"{row['row']}, {row['clients']:,}" for row in rows])
+    axes.set_xscale("log")
+    axes.set_xlabel("updates a second of the processor")
+    axes.legend(loc="lower right")
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+
+
+def page(rows, jax):
+    """The text."""
+    keys = ("row", "clients", "updates_per_s", "times_numpy", "times_kernel", "peak_mb", "compile_s")
+    lines = []
+    for row in rows:
+        cells = (f"{row[key]:,}" if isinstance(row[key], int) else str(row[key]) for key in keys)
+        lines.append("| " + " | ".join(cells) + " |")
+    bounds = {row["row"]: row["bound"] for row in rows}
+    text = HEAD + "\n".join(lines) + "\n" + TAIL + "\n".join(f"- **{row}**: {bound}." for row, bound in bounds.items())
+    if jax:
+        share = jax["ours"] / jax["jax"]
+        text += (
+            f"\n\nW1 in JAX, rounds in a `scan`: {jax['jax']:,.0f} updates a second of the processor, ours beside it "
+            f"{jax['ours']:,.0f}, {share:.2f} of it. JAX never writes a client's model down; here everyone has one, "
+            "says it in a message, and may be late or away."
+        )
+    return text + "\n"
+
+
+def main():
+    path = Path(sys.argv[1])
+    found = json.loads(Path(sys.argv[2]).read_text()) if len(sys.argv) > 2 else measure(quick=False, progress=note)
+    picture(found["rows"], path.with_suffix(".svg"))
+    path.write_text(page(found["rows"], jax_w1()))
+
+
+def note(done, total, what):
+    print(f"{done} of {total}: {what}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

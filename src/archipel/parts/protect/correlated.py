@@ -1,0 +1,104 @@
+"""Noise at the gradient that cancels in the sum of a node's gradients: `privacy.correlated`, as a part.
+
+For what sums gradients up (dual averaging; mirror steps before they leave their region) a draw of every round less a
+part of the earlier ones: in the sum of T of them a deviation of about log T in place of sqrt T. A sample is used once
+and pays once, for its own round and for what of it stands in the noise of all later ones; a client that would hide all
+its samples pays for how they stand together there, which is more than the sum.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+from archipel.describe import key
+from archipel.errors import BadInput
+from archipel.node import exact, kernel
+from archipel.parts import ProtectPiece
+from archipel.parts.protect.gradient import AtGradient
+from archipel.privacy.account import release_cost, scale_of
+from archipel.privacy.bounding import clip_l2
+from archipel.privacy.correlated import FORMS, Strategy, disturb_correlated, strategy
+from archipel.turns import Setup
+
+
+class Remembering(NamedTuple):
+    """An account, and the noise of earlier rounds. Nobody else may know it."""
+
+    noise: Any
+    spent: Any
+    limit: Any
+    releases: Any
+    dearest: Any
+    summed: Any
+    past: Any
+
+
+class Terms(NamedTuple):
+    """Settings of an account, the bound, and how noise is correlated."""
+
+    law: Any
+    shape: Any
+    per_sample: Any
+    change: Any  # how far another sample moves what is noised, in all rounds together
+    clip: Any
+    order: Any
+    way: Any
+    together: Any  # see `Strategy`
+
+
+@kernel
+def pay(me: Any, settings: Any, moment: Any) -> Any:
+    """A sample pays once; what a client has paid grows with how its samples stand together."""
+    terms, account = settings.protect, me.protect
+    scale = scale_of(account, terms, terms.change, moment)
+    if scale >= 0.0:
+        place = min(int(account.past.step[0]), terms.together.shape[0] - 1)
+        account.summed[0] += release_cost(terms.law, terms.change, scale) * (terms.together[place] - 1.0)
+    return scale
+
+
+@cache
+def guarding(law: int) -> Any:
+    @exact
+    def guard(values: Any, limit: Any, scale: Any, me: Any, settings: Any, key: Any) -> None:
+        """Clip, then noise: here a sample enters the state."""
+        clip_l2(values, limit)
+        disturb_correlated(values, me.protect.past, settings.protect.way, law, scale, key)
+
+    return guard
+
+
+@dataclass(frozen=True)
+class Correlated(AtGradient):
+    """A sample's gradient is clipped, paid for and noised; the noise of a node's rounds cancels in their sum."""
+
+    alike: ClassVar[bool] = False
+
+    form: str = key("buffers", "how the noise of rounds belongs together", choices=tuple(FORMS))
+
+    def make(self, setup: Setup, learn: Any) -> ProtectPiece:
+        made, way = super().make(setup, learn), self.strategy(setup)
+        past = way.past(setup.task.clients, setup.task.size, setup.dtype)
+        state = Remembering(**made.state._asdict(), past=past)
+        settings = Terms(**made.settings._asdict(), way=way.settings, together=way.together)
+        buys = float(way.deviations.mean()) / way.sensitivity
+        return made._replace(
+            pay=pay, state=state, settings=settings, guard=guarding(made.settings.law), cancels=buys
+        )  # fmt: skip
+
+    def strategy(self, setup: Setup) -> Strategy:
+        """How the noise of different rounds belongs together."""
+        refused = (
+            ("mechanism", "gaussian", '"gaussian": of other noise it is not known what a sum costs'),
+            ("schedule", "constant", '"constant": the noise of all rounds belongs together'),
+            ("unit", "sample", '"sample": for all samples of a client independent noise is better'),
+        )
+        for name, needed, right in refused:
+            given = vars(setup.privacy)[name]
+            if given != needed:
+                raise BadInput(f"privacy.{name}", given, right + ", where noise is correlated")
+        return strategy(setup.rounds, self.form)
+
+    def strain(self, setup: Setup) -> float:
+        """The sensitivity of C: a sample is in all later rounds' noise too."""
+        return self.strategy(setup).sensitivity
