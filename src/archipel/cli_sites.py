@@ -184,10 +184,12 @@ def status(
         return
     for one in found:
         title = f"{one['name']}: round {one['round']} of {one['rounds']}, {moment(one['time'])} UTC"
-        grid = Table("node", "round", "last heard (UTC)", "bytes", "paid (zCDP)", "rows skipped", title=title)
+        grid = Table(
+            "node", "round", "last heard (UTC)", "bytes", "paid (zCDP)", "rows skipped", "letters waiting", title=title
+        )
         grid.add_row(one["name"], *cells(one, "", one["bytes"]))
         for name, other in one["neighbours"].items():
-            heard = moment(other["seen"]) if other["seen"] else "never"
+            heard = "has left" if other["left"] else moment(other["seen"]) if other["seen"] else "never"
             grid.add_row(name, *cells(other, heard, other["bytes"]))
         screen.print(grid)
 
@@ -195,7 +197,8 @@ def status(
 def cells(known: dict[str, Any], heard: str, size: int) -> list[str]:
     paid, skipped = known.get("paid"), known.get("skipped")
     shown = "" if paid is None else spoken(paid)
-    return [str(known["round"]), heard, f"{size:,}", shown, "" if skipped is None else str(skipped)]
+    waiting = str(known.get("waiting", ""))
+    return [str(known["round"]), heard, f"{size:,}", shown, "" if skipped is None else str(skipped), waiting]
 
 
 def moment(seconds: float) -> str:

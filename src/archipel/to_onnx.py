@@ -61,7 +61,13 @@ def save(bundle: Bundle, path: Path, client: str | int | None = None, module: An
         model = linear(onnx, frame, bundle.model(client))
     else:
         model = onnx.load_model_from_string(network(frame, bundle.module(client, module)))
-    told = {"columns": frame.columns, "target": frame.target, "unit": frame.unit, "labels": frame.labels}
+    told = {
+        "columns": frame.columns,
+        "target": frame.target,
+        "unit": frame.unit,
+        "units": frame.units,
+        "labels": frame.labels,
+    }
     onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in told.items()})
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString())

@@ -143,7 +143,7 @@ class Files(Checked):
         score = self.scorer(data, seed, dtype, people).score if len(test.y) else unmeasured
         task = framed(
             task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
-            unit=unit, labels=labels, categories=self.words,
+            unit=unit, units=self.of_columns("unit"), labels=labels, categories=self.words,
         )  # fmt: skip
         task = task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
@@ -153,7 +153,7 @@ class Files(Checked):
             return task._replace(declared=self.declared(train.columns))
         declared = (f"the names of {len(people.names)} clients", *self.declared(train.columns))
         declared += ("everyone's number of samples",) if people.samples else ()
-        return task._replace(apart=True, samples=self.left_to_learn(people), declared=declared)
+        return task._replace(apart=True, at=people.at, samples=self.left_to_learn(people), declared=declared)
 
     def declared(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """What the description makes public of the data, in words."""
