@@ -317,6 +317,58 @@ def test_no_pickle_no_bomb_no_torn_file(made, tmp_path):
         archipel.load(tmp_path / "nowhere.npz")
 
 
+def places(table, before=()):
+    """Every key of nested tables."""
+    for name, value in table.items():
+        yield (*before, name)
+        if isinstance(value, dict):
+            yield from places(value, (*before, name))
+
+
+STRANGE = [None, 0, -1, 1e308, "x", [], {}, [[1]], 2**70, "\ud800", [None], {"a": 1}]
+
+
+@pytest.mark.parametrize("kind", ["fourier", "network"])
+def test_whatever_a_file_says_is_refused_with_a_sentence_or_does_no_harm(made, tmp_path, kind):
+    """Every word of its text replaced by something strange, and bytes that were changed."""
+    good = made[0] / "fourier" / "model.npz"
+    if kind == "network":
+        pytest.importorskip("torch")
+        from archipel import Deep, FedAvgDeep
+
+        small = Deep(model="mlp", clients=2, samples=60, test=20, widths=(3,))
+        Federation(small, FedAvgDeep(batch=8), rounds=1, every=1).run().save(tmp_path / "run")
+        good = tmp_path / "run" / "model.npz"
+    with np.load(good) as file:
+        arrays = {name: file[name] for name in file.files}
+    text, bad, refused = json.loads(arrays[TEXT].tobytes()), tmp_path / "bad.npz", 0
+    rows = np.ones((2, *text["frame"]["inputs"]))
+    contents = [b"[" * 100_000]
+    for place in places(text):
+        for value in STRANGE:
+            changed = json.loads(json.dumps(text))
+            within = changed
+            for name in place[:-1]:
+                within = within[name]
+            within[place[-1]] = value
+            contents.append(json.dumps(changed).encode())
+    whole, draw = good.read_bytes(), np.random.default_rng(0)
+    flips = [
+        (whole[:at] + bytes([value]) + whole[at + 1 :])
+        for at, value in draw.integers((0, 0), (len(whole), 256), (300, 2))
+    ]
+    for content in (*contents, *flips):
+        if len(content) == len(whole):
+            bad.write_bytes(content)
+        else:
+            np.savez(bad, **arrays | {TEXT: np.frombuffer(content, np.uint8)})
+        try:
+            load(bad).predict(rows)
+        except BadInput:
+            refused += 1
+    assert refused > 400
+
+
 # --- the command line -----------------------------------------------------------------------------------------------
 
 

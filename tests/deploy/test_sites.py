@@ -346,6 +346,28 @@ def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
     assert known["updates"] > 20 and known["paid"] is None and known["skipped"] == 0
 
 
+@pytest.mark.parametrize("paid", [float("inf"), float("-inf"), float("nan"), 1e308])
+def test_what_a_neighbour_says_of_itself_may_be_a_lie_and_harms_nothing(paid):
+    """It is shown, as JSON and for Prometheus, and changes no round."""
+    federation = Federation(Synthetic(clients=2, features=8, samples=(20,), horizon=20), PaoFed(), rounds=20)
+    village = Village(federation, pace="clock", period=1.0, status=5.0)
+    for name in ("client-0", "client-1"):
+        village.nodes[name].account.total = lambda me: paid
+    village.run()
+    status = village.nodes["server"].status()
+    assert status["neighbours"]["client-0"]["paid"] == (paid if abs(paid) <= 1e308 else None)
+    json.dumps(status, allow_nan=False)
+    assert "inf" not in exposition(status).lower().replace("client-0", "")
+
+
+def test_a_site_that_cannot_be_written_to_is_a_sentence(folder):
+    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    assert archipel("approve", "federation.toml", "--yes", cwd=folder).returncode == 0
+    (folder / "site").write_text("a file where a folder should be")
+    found = archipel("node", "federation.toml", "--name", "client-0", cwd=folder)
+    assert found.returncode == 2 and "policy = " in found.stderr and found.stderr.count("\n") == 1
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "sites.md").read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ class Gate:
         self.link: Link = world.link
         self.world, self.permit, self.policy = world, permit, permit.policy
         self.left = Left(world.site, f"{permit.name}-{permit.approval}.left")
-        self.spare, self.since = float(self.policy.bytes_a_second), world.now()
+        self.spare, self.since = 0.0, world.now()  # bytes that may leave at once: none are given for starting again
         self.held = 0  # frames that were not let through yet
 
     def send(self, to: str, data: bytes) -> None:
