@@ -68,6 +68,9 @@ class Neighbour:
     wait: float = field(default_factory=lambda: FIRST)  # the same, doubled each time in vain
     resend: float = 0.0  # when
     sending: Sending | None = None  # a large letter on its way, in pieces: letters[sent - acked]
+    doubted: int = (
+        -1
+    )  # a large letter that had arrived, of which a piece was sent again to see whether it is still there
     arriving: Arriving | None = None  # and one that comes in
     stamp: tuple[int, float] = (0, 0.0)  # a letter on its way and when it was sent, to learn how long answers take
     hello: float = 0.0  # when to greet next
@@ -105,7 +108,7 @@ class Neighbour:
         self.next_in = self.safe_in = self.told = 0
         self.held.clear()
         self.waiting.clear()
-        self.sending = self.arriving = None
+        self.sending, self.arriving, self.doubted = None, None, -1
         self.stamp = 0, 0.0
 
     def drop_letters(self) -> None:
