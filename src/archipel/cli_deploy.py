@@ -142,6 +142,7 @@ def make_keys(
     sites: Annotated[
         Path | None, typer.Option("--sites", help="Also put what each client needs into a folder of its name here.")
     ] = None,
+    renew: Annotated[str, typer.Option(help="A node that gets a new key and certificate in place of its own.")] = "",
 ) -> None:
     """Make an authority for a federation and a certificate for each of its nodes; what is there stays.
 
@@ -168,6 +169,11 @@ def make_keys(
     for member in roster.members:
         roster.calls(member.name, described.deploy.addresses)  # refuses edges without an address
     ready(folder, "--out" if out else "deploy.keys")
+    if renew:
+        roster.member(renew)
+        keys.renew(folder, renew, hosts[renew], days)
+        screen.print(f"{renew} has a new certificate: copy it and restart {renew}.", highlight=False, soft_wrap=True)
+        return
     made = keys.make(folder, hosts, days)
     screen.print(
         f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False, soft_wrap=True

@@ -46,3 +46,13 @@ def test_missing_foreign_and_expired_certificates_are_said(folder, tmp_path):
     keys.make_certificate(tmp_path / "other", "late", [], days=-1)
     with pytest.raises(BadInput, match="expired on"):
         keys.check(tmp_path / "other", "late")
+
+
+def test_a_renewed_certificate_is_another_one_of_the_same_authority(folder):
+    before = [(folder / f"b{suffix}").read_bytes() for suffix in (".pem", ".key")]
+    keys.renew(folder, "b", [], 10)
+    after = [(folder / f"b{suffix}").read_bytes() for suffix in (".pem", ".key")]
+    assert before[0] != after[0] and before[1] != after[1]
+    keys.check(folder, "b")
+    with pytest.raises(BadInput, match="a node whose certificate is in"):
+        keys.renew(folder, "nobody", [])

@@ -41,6 +41,13 @@ def make(folder: Path, nodes: Mapping[str, Iterable[str]], days: int = DAYS) -> 
     return made
 
 
+def renew(folder: Path, name: str, hosts: Iterable[str], days: int = DAYS) -> None:
+    """A new key and certificate in the place of a node's old ones, which stay good until they expire."""
+    if not (folder / f"{name}.pem").exists():
+        raise BadInput("--renew", name, f"a node whose certificate is in {folder}")
+    make_certificate(folder, name, hosts, days)
+
+
 def make_authority(folder: Path) -> None:
     """A key and the certificate that it signs for itself."""
     library = x509()
