@@ -317,6 +317,58 @@ def test_no_pickle_no_bomb_no_torn_file(made, tmp_path):
         archipel.load(tmp_path / "nowhere.npz")
 
 
+def places(table, before=()):
+    """Every key of nested tables."""
+    for name, value in table.items():
+        yield (*before, name)
+        if isinstance(value, dict):
+            yield from places(value, (*before, name))
+
+
+STRANGE = [None, 0, -1, 1e308, "x", [], {}, [[1]], 2**70, "\ud800", [None], {"a": 1}]
+
+
+@pytest.mark.parametrize("kind", ["fourier", "network"])
+def test_whatever_a_file_says_is_refused_with_a_sentence_or_does_no_harm(made, tmp_path, kind):
+    """Every word of its text replaced by something strange, and bytes that were changed."""
+    good = made[0] / "fourier" / "model.npz"
+    if kind == "network":
+        pytest.importorskip("torch")
+        from archipel import Deep, FedAvgDeep
+
+        small = Deep(model="mlp", clients=2, samples=60, test=20, widths=(3,))
+        Federation(small, FedAvgDeep(batch=8), rounds=1, every=1).run().save(tmp_path / "run")
+        good = tmp_path / "run" / "model.npz"
+    with np.load(good) as file:
+        arrays = {name: file[name] for name in file.files}
+    text, bad, refused = json.loads(arrays[TEXT].tobytes()), tmp_path / "bad.npz", 0
+    rows = np.ones((2, *text["frame"]["inputs"]))
+    contents = [b"[" * 100_000]
+    for place in places(text):
+        for value in STRANGE:
+            changed = json.loads(json.dumps(text))
+            within = changed
+            for name in place[:-1]:
+                within = within[name]
+            within[place[-1]] = value
+            contents.append(json.dumps(changed).encode())
+    whole, draw = good.read_bytes(), np.random.default_rng(0)
+    flips = [
+        (whole[:at] + bytes([value]) + whole[at + 1 :])
+        for at, value in draw.integers((0, 0), (len(whole), 256), (300, 2))
+    ]
+    for content in (*contents, *flips):
+        if len(content) == len(whole):
+            bad.write_bytes(content)
+        else:
+            np.savez(bad, **arrays | {TEXT: np.frombuffer(content, np.uint8)})
+        try:
+            load(bad).predict(rows)
+        except BadInput:
+            refused += 1
+    assert refused > 400
+
+
 # --- the command line -----------------------------------------------------------------------------------------------
 
 
@@ -434,6 +486,13 @@ def test_a_network_of_a_users_own_is_never_run_by_a_file(tmp_path, capsys):
     own = from_file(str(tmp_path / "net.py:Net"), (1, 8, 8), 10)
     assert np.allclose(bundle.answers(x, module=own), bundle.state_dict()["out.bias"].numpy())
     assert bundle.predict(x, module=own).shape == (2,)
+    runtime = pytest.importorskip("onnxruntime")
+    from archipel.to_onnx import save
+
+    save(bundle, tmp_path / "own.onnx", module=own)
+    rows = np.random.default_rng(1).uniform(0, 16, (5, 1, 8, 8))
+    (found,) = runtime.InferenceSession(tmp_path / "own.onnx").run(None, {"rows": rows})
+    assert np.abs(found - bundle.probabilities(rows, module=own)).max() < 1e-5
     with pytest.raises(BadInput, match="the network of this file"):
         bundle.predict(x, module=__import__("torch").nn.Linear(3, 2))
 
@@ -447,3 +506,63 @@ def test_decimal_commas_are_read_and_left_as_they_are(made, archipel, tmp_path):
     line = (tmp_path / "o.csv").read_text().splitlines()[1]
     wanted = load(folder / "linear" / "model.npz").predict({"depth": [400.5], "ward": ["a"], "temperature": [12.25]})
     assert line == f'"400,5",a,"12,25","so, so",{wanted[0]!r}'.replace("np.float64(", "").replace(")", "")
+
+
+def test_a_network_that_predicts_numbers(tmp_path):
+    pytest.importorskip("torch")
+    runtime = pytest.importorskip("onnxruntime")
+    from archipel import Deep, FedAvgDeep
+    from archipel.to_onnx import save
+
+    draw = np.random.default_rng(4)
+    x, x_test = draw.normal(3, 2, (80, 5)), draw.normal(3, 2, (30, 5))
+    np.savez(tmp_path / "own.npz", x=x, y=np.sin(x[:, 0]), x_test=x_test, y_test=np.sin(x_test[:, 0]))
+    problem = Deep(data=str(tmp_path / "own.npz"), model="mlp", loss="squared", clients=2, center=3.0, spread=2.0)
+    result = Federation(problem, FedAvgDeep(step=0.05, batch=8), rounds=3, every=3).run()
+    result.save(tmp_path / "out")
+    bundle = load(tmp_path / "out" / "model.npz")
+    found = bundle.predict(x_test)
+    assert np.mean((found - np.sin(x_test[:, 0])) ** 2) == pytest.approx(result.final("mse"), rel=1e-5)
+    save(bundle, tmp_path / "model.onnx")
+    (said,) = runtime.InferenceSession(tmp_path / "model.onnx").run(["prediction"], {"rows": x_test})
+    assert said.shape == found.shape and np.abs(said - found).max() < 1e-5
+
+
+# --- data sets that come by name ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["calcofi", "beijing-air", "beijing-stations"])
+def test_measured_data_are_predicted_in_their_own_units(name, tmp_path):
+    from archipel.algorithms.zcdp_nfl import ZcdpNfl
+    from archipel.errors import Missing
+    from archipel.problems.clustered import BeijingStations
+    from archipel.problems.datasets import beijing, calcofi
+    from archipel.problems.measured import BeijingAir, Calcofi
+
+    draws = {"rounds": 4, "every": 4, "engine": "plain", "precision": "float64"}
+    try:
+        if name == "calcofi":
+            federation = Federation(Calcofi(8, 800, 200, "measured", features=20), PaoFed(step=0.2, portion=5), **draws)
+            data = calcofi.federate(calcofi.load(), 1, 8, 800, 200, calcofi.MEASURED)
+        elif name == "beijing-air":
+            federation = Federation(BeijingAir(features=10), PaoFed(step=0.2, portion=5), **draws)
+            data = beijing.federate(beijing.load())
+        else:
+            federation = Federation(BeijingStations(), ZcdpNfl(), Peers(shape="ring"), **draws)
+            data = federation.problem.split()
+    except Missing:
+        pytest.skip("the data are not here")
+    result = federation.run()
+    result.save(tmp_path)
+    model = load(tmp_path / "model.npz")
+    spread = model.frame.target_spread
+    wanted = data.target.undo(data.test.y)
+    if name == "beijing-stations":
+        rows = data.inputs.undo(data.test.x[:, :-1])  # without the constant
+        each = zip(model.names, zip(data.test.starts[:-1], data.test.starts[1:]))
+        errors = [np.mean((model.predict(rows[a:b], who) - wanted[a:b]) ** 2) for who, (a, b) in each]
+        assert np.mean(errors) / spread**2 == pytest.approx(result.final("mse"), rel=1e-9)
+        assert model.frame.columns == federation.problem.columns and model.frame.target == "PM2.5"
+        return
+    found = model.predict(data.inputs.undo(data.test.x))
+    assert np.mean((found - wanted) ** 2) / spread**2 == pytest.approx(result.final("mse"), rel=1e-9)

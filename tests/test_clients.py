@@ -58,6 +58,7 @@ def loaded(folder, *changes, **more):
 def test_a_simulation_takes_the_folders_of_the_names(folder):
     """In declared units, by hand; several files of a client one after the other."""
     task = loaded(folder).setup().task
+    assert task.unit == task.frame.unit == "g/kg"
     assert task.names == tuple(SIZES) and np.diff(task.source.starts).tolist() == [24, 16, 20]
     rows = np.concatenate(
         [np.loadtxt(folder / "buoy-1" / "readings" / f"{i}.csv", delimiter=",", skiprows=1) for i in (0, 1)]
@@ -131,6 +132,11 @@ def test_what_is_refused(folder, what):
     change, said = WRONG[what]
     with pytest.raises(BadInput, match=said):
         loaded(folder, change).instance()
+
+
+def test_units_that_are_to_be_learned_are_refused_with_the_reason():
+    with pytest.raises(BadInput, match=r"sums that are private need public bounds, and who knows bounds can declare"):
+        Files(data="x", scale="private")
 
 
 def test_a_problem_that_makes_its_clients_itself():

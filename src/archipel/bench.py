@@ -157,10 +157,11 @@ CASES = {
     ),
     "zcdp-nfl": Case(
         (1_000, 100_000), peers("zcdp-nfl"), bench_numpy.Consensus, bare_peers,
-        "bytes: six neighbours' models, and five vectors of one's own",
+        "bytes: six neighbours' models, and five vectors of one's own", 200,
     ),
     "zcdp-nfl, private": Case(
-        (1_000, 100_000), peers("zcdp-nfl", True), bench_numpy.Consensus, bare_peers, "draws: forty normal ones a word"
+        (1_000, 100_000), peers("zcdp-nfl", True), bench_numpy.Consensus, bare_peers,
+        "draws: forty normal ones a word", 200,
     ),
     "servers": Case(
         (10_000, 100_000), servers, bench_numpy.Clusters, bare_servers, "bytes: a client's factors, read twice"

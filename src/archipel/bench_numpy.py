@@ -203,7 +203,7 @@ class Clusters:
         along = np.einsum("krd,kd->kr", self.basis, pull) * (self.curve / (self.curve + self.weight))
         told = (pull - np.einsum("krd,kr->kd", self.basis, along)) / self.weight
         self.dual += penalty * (self.base - told)
-        summed = (self.gather @ told).reshape(self.psi.shape)
+        summed = (self.gather @ (told - self.dual / penalty)).reshape(self.psi.shape)
         own = (mix.edge * self.anchor - self.psi + mix.penalty * summed) / self.total
         theirs = (self.mix @ own.reshape(len(own), -1)).reshape(own.shape)
         self.psi += 0.5 * mix.edge * (self.degree * own - theirs)

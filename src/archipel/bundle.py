@@ -236,7 +236,7 @@ def text_of(array: Any, path: Path) -> dict[str, Any]:
         told = json.loads(array.tobytes().decode())
         format, asked = told["format"], {"what": str, "names": list, "round": int, "seed": int, "digest": str}
         asked |= {"size": int, "description": str}
-    except (AttributeError, ValueError, TypeError, KeyError):
+    except (AttributeError, ValueError, TypeError, KeyError, RecursionError):
         raise BadInput("model", path.name, NOT_ONE) from None
     if format != FORMAT:
         raise BadInput("model", f"{path.name}, format {format}", f"format {FORMAT}: another archipel wrote it")
@@ -273,11 +273,24 @@ def frame_of(told: dict[str, Any], arrays: dict[str, Any]) -> Frame | None:
     if text["predicts"] == LABEL and len(labels) != 2:
         raise ValueError("two labels are wanted")
     if network is not None:
-        total = sum(int(np.prod([int(n) for n in shape])) for _, shape in network["parameters"])
-        if total != told["size"]:
-            raise ValueError("a network that does not fit its weights")
+        network = network_of(network, told["size"])
     return Frame(
         inputs, columns, parts["center"], parts["spread"], bool(text["constant"]), world, text["predicts"],
         str(text["target"]), float(text["target_center"]), float(text["target_spread"]), str(text["unit"]), labels,
-        categories, text["precision"], network,
+        categories, text["precision"], {str(name): str(unit) for name, unit in text["units"].items()}, network,
     )  # fmt: skip
+
+
+def network_of(text: dict[str, Any], size: int) -> dict[str, Any]:
+    """How a network is built, with everything in its place."""
+    parameters = [(str(name), tuple(int(n) for n in shape)) for name, shape in text["parameters"]]
+    numbers = {name: float(text[name]) for name in ("top", "center", "spread")}
+    answers, widths = int(text["answers"]), tuple(int(n) for n in text["widths"])
+    if not all(1 <= n <= size for n in (answers, *widths)):
+        raise ValueError("layers that do not fit its weights")
+    if sum(int(np.prod(shape)) for _, shape in parameters) != size or min(n for _, s in parameters for n in s) < 1:
+        raise ValueError("a network that does not fit its weights")
+    if not np.isfinite(list(numbers.values())).all() or numbers["top"] * numbers["spread"] <= 0:
+        raise ValueError("a network without units")
+    named = {"model": str(text["model"]), "own": bool(text["own"]), "activation": str(text["activation"])}
+    return {**named, **numbers, "answers": answers, "widths": widths, "parameters": parameters}

@@ -36,6 +36,7 @@ LISTED = 50  # clients that a table on the screen has
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, side by side.")]
+On = Annotated[str, typer.Option("--on", help="A Dask cluster: dask (on this machine), or tcp://scheduler:8786.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
 
 
@@ -76,6 +77,7 @@ def run(
     log: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard:DIR, mlflow:URI, trackio:PROJECT, wandb:PROJECT.")
     ] = None,
+    on: On = "",
 ) -> None:
     """Simulate a federation.
 
@@ -97,7 +99,9 @@ def run(
         ready(record.parent, "--record")
     ready(out)
     keep = kept(described, out, checkpoint, resume, start)
-    result = played(described, seeds, federation.stem, page, keep)
+    if on and page is not None:
+        raise BadInput("--page", page, "none: what runs on a cluster has no live page")
+    result = played(described, seeds, federation.stem, page, keep, on)
     result.name = federation.stem
     result.save(out)
     for where in log or ():
@@ -277,7 +281,7 @@ def kept(described: Any, out: Path, seconds: float | None, resume: bool, start: 
     return keep
 
 
-def played(described: Any, seeds: int, name: str, port: int | None = None, keep: Any = None) -> Any:
+def played(described: Any, seeds: int, name: str, port: int | None = None, keep: Any = None, on: str = "") -> Any:
     """Run a federation with a progress bar; what is to be known before is said before."""
     from archipel.registry import kind_of
     from archipel.size import announcement, check_size
@@ -291,7 +295,11 @@ def played(described: Any, seeds: int, name: str, port: int | None = None, keep:
     if port is None:
         with progress_bar(name) as update, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: errors.print(str(message))
-            return described.run(seeds, update, keep=keep)
+            if not on:
+                return described.run(seeds, update, keep=keep)
+            from archipel.cluster import run_on
+
+            return run_on(on, described, seeds, update, keep)
     from archipel.live import Live
 
     live = Live(described, name, port)

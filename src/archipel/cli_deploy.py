@@ -16,6 +16,11 @@ LONGEST = 36_500  # days that a certificate may be good
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
 
+Rules = Annotated[
+    Path | None,
+    typer.Option("--policy", help="The site's rules; else policy.toml beside the description, if there is one."),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
@@ -77,9 +82,7 @@ def node(
     state: Annotated[Path | None, typer.Option(help="Folder for what the node must remember.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
     data: Annotated[str, typer.Option(help="Folder of its own data, or what its samples come from.")] = "",
-    policy: Annotated[
-        Path | None, typer.Option(help="The site's rules; else policy.toml beside the description, if there is one.")
-    ] = None,
+    policy: Rules = None,
     log: Annotated[str, typer.Option(help="How lines are written: text or json.")] = "text",
     metrics: Annotated[
         str, typer.Option(help="Serve /metrics (Prometheus) and /health here, such as 127.0.0.1:9464.")
@@ -120,6 +123,7 @@ def leave(
     name: Annotated[str, typer.Option("--name", help="Which node leaves, such as sensor-17.")],
     state: Annotated[Path | None, typer.Option(help="Folder of what the node remembers.")] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder with its key and certificate.")] = None,
+    policy: Rules = None,
 ) -> None:
     """Leave a federation for good. Stop the node first; then this says goodbye to its neighbours and waits for answers.
 
@@ -128,7 +132,7 @@ def leave(
 
     Example: archipel leave federation.toml --name sensor-17
     """
-    run_one(federation, name, state, keys, {}, leaves=True)
+    run_one(federation, name, state, keys, {}, leaves=True, policy=policy and str(policy))
 
 
 def make_keys(

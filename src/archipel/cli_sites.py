@@ -1,6 +1,7 @@
 """The commands of a site: approve, log and status."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,11 +32,12 @@ def approve(
     policy: Annotated[
         Path | None, typer.Option("--policy", help="The site's rules; else policy.toml beside the description.")
     ] = None,
+    data: Annotated[str, typer.Option("--data", help="As `archipel node` would be given it.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Show what would leave this site, to whom, how often and at what price; if you agree, write it into the policy.
 
-    A description that is changed afterwards, in a word, is another one: its nodes halt before anything leaves.
+    A description that is changed afterwards is another one: a node halts before anything leaves.
 
     Example: archipel approve federation.toml --name buoy-2
     """
@@ -43,10 +45,13 @@ def approve(
     from archipel.deploy.approval import terms
     from archipel.deploy.permit import permit
     from archipel.deploy.roster import roster_of
+    from archipel.deploy.run_node import resolved
     from archipel.deploy.view import instance_at, view_of
     from archipel.federation import Federation
 
     described = Federation.load(federation)
+    if data:
+        described = described.with_(deploy=replace(described.deploy, data=resolved(data)))
     instance = instance_at(described, name, federation.parent)
     view = view_of(described, name or roster_of(instance).names[instance.data_role][0], instance)
     path = policy or federation.parent / rules.NAME
@@ -179,10 +184,12 @@ def status(
         return
     for one in found:
         title = f"{one['name']}: round {one['round']} of {one['rounds']}, {moment(one['time'])} UTC"
-        grid = Table("node", "round", "last heard (UTC)", "bytes", "paid (zCDP)", "rows skipped", title=title)
+        grid = Table(
+            "node", "round", "last heard (UTC)", "bytes", "paid (zCDP)", "rows skipped", "letters waiting", title=title
+        )
         grid.add_row(one["name"], *cells(one, "", one["bytes"]))
         for name, other in one["neighbours"].items():
-            heard = moment(other["seen"]) if other["seen"] else "never"
+            heard = "has left" if other["left"] else moment(other["seen"]) if other["seen"] else "never"
             grid.add_row(name, *cells(other, heard, other["bytes"]))
         screen.print(grid)
 
@@ -190,7 +197,8 @@ def status(
 def cells(known: dict[str, Any], heard: str, size: int) -> list[str]:
     paid, skipped = known.get("paid"), known.get("skipped")
     shown = "" if paid is None else spoken(paid)
-    return [str(known["round"]), heard, f"{size:,}", shown, "" if skipped is None else str(skipped)]
+    waiting = str(known.get("waiting", ""))
+    return [str(known["round"]), heard, f"{size:,}", shown, "" if skipped is None else str(skipped), waiting]
 
 
 def moment(seconds: float) -> str:

@@ -28,6 +28,7 @@ def sweep(
     metric: Annotated[str, typer.Option("--metric", help="What is to be good.")] = "mse",
     how: Annotated[str, typer.Option("--how", help="tpe or random, where there are ranges.")] = "tpe",
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Trials at once; 0: one a core.")] = 0,
+    on: Annotated[str, typer.Option("--on", help="A Dask cluster: dask (here), or tcp://scheduler:8786.")] = "",
 ) -> None:
     """Try many values of some keys: a grid, at random, or where it looks best (Optuna's TPE).
 
@@ -45,7 +46,13 @@ def sweep(
     planned = Sweep(federation, tuple(map(axis_of, axes)), out, metric, seeds, trials, how, jobs)
     planned.check()
     ready(out)
-    found = rows(planned.run(), metric)
+    if on:
+        from archipel.cluster import connected
+
+        with connected(on) as client:
+            found = rows(planned.run_on(client), metric)
+    else:
+        found = rows(planned.run(), metric)
     columns = list(dict.fromkeys(name for row in found for name in row))
     with (out / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)

@@ -32,6 +32,13 @@ class People(NamedTuple):
     samples: tuple[int, ...] = ()  # of each, where they are public
     site: Site | None = None
 
+    @property
+    def at(self) -> int | None:
+        """Whose site this is, by number; -1: a server's; None: nobody's, all can be seen."""
+        if self.site is None:
+            return None
+        return self.names.index(self.site.name) if self.site.name in self.names else -1
+
     def sees(self, name: str) -> bool:
         return self.site is None or self.site.name == name
 

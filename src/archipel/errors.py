@@ -19,6 +19,10 @@ class BadInput(ValueError):
         self.findings: tuple[BadInput, ...] = (self,)  # more where a description has several
         super().__init__(f"{key} = {shown(value)}: expected {right}.")
 
+    def __reduce__(self) -> Any:
+        """So that it can come from another process."""
+        return BadInput, (self.key, shown(self.value), self.right), {"findings": self.findings, "args": self.args}
+
     def __str__(self) -> str:
         return "\n".join(str(one.args[0]) for one in self.findings)
 

@@ -73,8 +73,14 @@ class Edge(NamedTuple):
 NOTHING, SAID, LEARNED = 0, 1, 2  # what became of an act: nothing; it says something; it learned, in silence
 
 
+class Rows(list[Any]):
+    """A table as the list of its rows, which are made once: views cost more than what many a node does."""
+
+
 def row(table: Any, k: Any) -> Any:
     """Node k's own arrays, as views, from the tables of all nodes."""
+    if isinstance(table, Rows):
+        return table[k]
     return type(table)(*[row(column, k) if isinstance(column, tuple) else column[k] for column in table])
 
 

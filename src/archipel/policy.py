@@ -125,14 +125,14 @@ def broker_of(federation: Any) -> str:
 
 
 def files_of(federation: Any) -> list[tuple[str, str]]:
-    """The files that a description names, its data aside, and a hash of what is in each."""
+    """The files that a description names, its data and its roster aside, and a hash of what is in each."""
     table, found = federation.table(), []
     for *above, name in PATHS:
         here: Any = table
         for section in above:
             here = here.get(section, {}) if isinstance(here, dict) else {}
         given = here.get(name) if isinstance(here, dict) else None
-        if isinstance(given, str) and name not in ("data", "test"):
+        if isinstance(given, str) and name not in ("data", "test", "roster"):
             path = Path(given.rpartition(":")[0] if ".py:" in given else given)
             if path.is_file():
                 found.append((".".join([*above, name]), blake2b(path.read_bytes(), digest_size=16).hexdigest()))

@@ -97,8 +97,8 @@ class Sweep(NamedTuple):
                     described(self.path, {axis.key: value})
         found.refuse()
 
-    def run(self) -> Any:
-        """Try them, several at once; returns Optuna's study."""
+    def prepared(self) -> Any:
+        """The study, with the points of a grid that are left."""
         self.check()
         study = self.study()
         optuna = needed()
@@ -110,6 +110,11 @@ class Sweep(NamedTuple):
             for point in points(self.axes):
                 if point not in done:
                     study.enqueue_trial(point)
+        return study
+
+    def run(self) -> Any:
+        """Try them, several at once; returns Optuna's study."""
+        self.prepared()
         jobs = self.jobs or os.cpu_count() or 1
         if jobs == 1:
             work(self)
@@ -121,6 +126,26 @@ class Sweep(NamedTuple):
             for worker in workers:
                 worker.join()
         return self.study()
+
+    def run_on(self, client: Any) -> Any:
+        """Try them on a Dask cluster, one job a trial."""
+        from distributed import wait
+
+        optuna, study, flying = needed(), self.prepared(), dict[Any, Any]()
+        slots = self.jobs or sum(client.nthreads().values())
+        while flying or self.left(study):
+            while len(flying) < slots and self.left(study):
+                trial = study.ask()
+                changes = {axis.key: suggested(trial, axis) for axis in self.axes}
+                flying[client.submit(tried, self.path.resolve(), changes, self.seeds, self.metric, pure=False)] = trial
+            for job in wait(list(flying), return_when="FIRST_COMPLETED").done:
+                trial = flying.pop(job)
+                try:
+                    study.tell(trial, job.result())
+                except (Diverged, BadInput) as problem:
+                    trial.set_user_attr("why", str(problem))
+                    study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        return study
 
     def kept(self, study: Any) -> list[Any]:
         """The trials that count: done, or about to be."""
@@ -157,16 +182,21 @@ def work(sweep: Sweep) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     study = sweep.study()
 
-    def tried(trial: Any) -> float:
+    def trying(trial: Any) -> float:
         changes = {axis.key: suggested(trial, axis) for axis in sweep.axes}
         try:
-            return described(sweep.path, changes).run(sweep.seeds).final(sweep.metric)
+            return tried(sweep.path, changes, sweep.seeds, sweep.metric)
         except (Diverged, BadInput) as problem:  # a step that is too large for these data, for example
             trial.set_user_attr("why", str(problem))
             raise optuna.TrialPruned from problem
 
     while sweep.left(study):
-        study.optimize(tried, n_trials=1)
+        study.optimize(trying, n_trials=1)
+
+
+def tried(path: Path, changes: Mapping[str, Any], seeds: int, metric: str) -> float:
+    """What comes of some values."""
+    return described(path, changes).run(seeds).final(metric)
 
 
 def suggested(trial: Any, axis: Axis) -> Any:

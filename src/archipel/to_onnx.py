@@ -4,7 +4,9 @@ The input `rows` is in double precision, so that units with large numbers lose n
 Of labels the output is the probability of the one that stands for 1, of classes the probability of each.
 """
 
+import io
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import numpy as np
 
 from archipel.bundle import Bundle
 from archipel.errors import BadInput, Missing
-from archipel.problems.frame import CLASS, LABEL
+from archipel.problems.frame import CLASS, LABEL, NUMBER
 
 OPSET = 17
-OUTPUT = {LABEL: "probability", CLASS: "probabilities"}
+IR = 8  # of the file format: what runtimes of that time read
+OUTPUT = {NUMBER: "prediction", LABEL: "probability", CLASS: "probabilities"}
 
 
 class Graph:
@@ -54,35 +57,43 @@ def onnx_here() -> Any:
 def save(bundle: Bundle, path: Path, client: str | int | None = None, module: Any = None) -> None:
     """Write the model of the server, or of a client, and check it."""
     onnx, frame = onnx_here(), bundle.framed()
-    graph = Graph(onnx)
     if frame.network is None:
-        linear(graph, frame, bundle.model(client))
+        model = linear(onnx, frame, bundle.model(client))
     else:
-        network(graph, frame, bundle.module(client, module))
-    graph.cast(np.float64)
-    if frame.predicts == LABEL:
-        graph.add("Sigmoid")
-    elif frame.predicts == CLASS:
-        graph.add("Softmax", axis=1)
-    else:
-        graph.add("Mul", np.float64(frame.target_spread))
-        graph.add("Add", np.float64(frame.target_center))
-    name = OUTPUT.get(frame.predicts, "prediction")
-    graph.nodes[-1].output[0] = name
-    double = onnx.TensorProto.DOUBLE
-    comes = onnx.helper.make_tensor_value_info("rows", double, ["n", *frame.inputs])
-    shape = ["n", frame.network["answers"]] if frame.predicts == CLASS and frame.network else ["n"]
-    goes = onnx.helper.make_tensor_value_info(name, double, shape)
-    made = onnx.helper.make_graph(graph.nodes, "archipel", [comes], [goes], graph.constants)
-    model = onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", OPSET)], producer_name="archipel")
-    model.ir_version = 8
-    told = {"columns": frame.columns, "target": frame.target, "unit": frame.unit, "labels": frame.labels}
+        model = onnx.load_model_from_string(network(frame, bundle.module(client, module)))
+    told = {
+        "columns": frame.columns,
+        "target": frame.target,
+        "unit": frame.unit,
+        "units": frame.units,
+        "labels": frame.labels,
+    }
     onnx.helper.set_model_props(model, {key: json.dumps(value) for key, value in told.items()})
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString())
 
 
-def linear(graph: Graph, frame: Any, weights: Any) -> None:
+def linear(onnx: Any, frame: Any, weights: Any) -> Any:
+    """A linear model, or one of random Fourier features, with what stands around it."""
+    graph = Graph(onnx)
+    product(graph, frame, weights)
+    graph.cast(np.float64)
+    if frame.predicts == LABEL:
+        graph.add("Sigmoid")
+    else:
+        graph.add("Mul", np.float64(frame.target_spread))
+        graph.add("Add", np.float64(frame.target_center))
+    name, double = OUTPUT[frame.predicts], onnx.TensorProto.DOUBLE
+    graph.nodes[-1].output[0] = name
+    comes = onnx.helper.make_tensor_value_info("rows", double, ["n", *frame.inputs])
+    goes = onnx.helper.make_tensor_value_info(name, double, ["n"])
+    made = onnx.helper.make_graph(graph.nodes, "archipel", [comes], [goes], graph.constants)
+    model = onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", OPSET)], producer_name="archipel")
+    model.ir_version = IR
+    return model
+
+
+def product(graph: Graph, frame: Any, weights: Any) -> None:
     """(x - center) / spread, random Fourier features, one product. A constant input is what is added."""
     dtype, (width,) = np.dtype(frame.precision), frame.inputs
     graph.add("Sub", np.asarray(frame.center, float))
@@ -103,47 +114,34 @@ def linear(graph: Graph, frame: Any, weights: Any) -> None:
         graph.add("Add", weights[width].astype(dtype))
 
 
-def network(graph: Graph, frame: Any, module: Any) -> None:
-    """The layers of a sequence, with the units of its inputs before them."""
-    from torch import nn
+def network(frame: Any, module: Any) -> bytes:
+    """A torch module between the units of its inputs and of what it predicts, by PyTorch's own exporter."""
+    import torch
 
-    told, dtype = frame.network, np.dtype(np.float32)
-    graph.add("Div", np.float64(told["top"] * told["spread"]))
-    graph.add("Sub", np.float64(told["center"] / told["spread"]))
-    graph.cast(dtype)
-    for layer in module if isinstance(module, nn.Sequential) else [module]:
-        if isinstance(layer, nn.Linear):
-            bias = layer.bias if layer.bias is not None else layer.weight.new_zeros(layer.out_features)
-            graph.add("MatMul", array_of(layer.weight).T)
-            graph.add("Add", array_of(bias))
-        elif isinstance(layer, nn.Conv2d) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
-            weights = [array_of(p) for p in (layer.weight, layer.bias) if p is not None]
-            graph.add(
-                "Conv", *weights, strides=layer.stride, pads=[*layer.padding] * 2, dilations=layer.dilation,
-                group=layer.groups, kernel_shape=layer.kernel_size,
+    from archipel.problems.models.networks import Units
+
+    told = frame.network
+    units = Units(float(told["top"]), float(told["center"]), float(told["spread"]))
+
+    class Framed(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module.to(torch.float32)
+
+        def forward(self, rows: Any) -> Any:
+            answers = self.module(units.apply(rows).to(torch.float32)).to(torch.float64)
+            return torch.softmax(answers, 1) if frame.predicts == CLASS else answers[:, 0]
+
+    file, names = io.BytesIO(), ("rows", OUTPUT[frame.predicts])
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the newer exporter needs more packages
+        try:
+            torch.onnx.export(
+                Framed().eval(), (torch.zeros(2, *frame.inputs, dtype=torch.float64),), file, dynamo=False,
+                opset_version=OPSET, input_names=names[:1], output_names=names[1:],
+                dynamic_axes={name: {0: "n"} for name in names},
             )  # fmt: skip
-        elif isinstance(layer, nn.MaxPool2d) and not layer.return_indices:
-            sides = {"kernel_shape": pair(layer.kernel_size), "strides": pair(layer.stride)}
-            more = {
-                "pads": pair(layer.padding) * 2,
-                "dilations": pair(layer.dilation),
-                "ceil_mode": int(layer.ceil_mode),
-            }
-            graph.add("MaxPool", **sides, **more)
-        elif isinstance(layer, nn.Flatten) and layer.start_dim == 1:
-            graph.add("Flatten", axis=1)
-        elif isinstance(layer, nn.ReLU | nn.Tanh | nn.Sigmoid | nn.Identity):
-            graph.add({nn.ReLU: "Relu", nn.Tanh: "Tanh", nn.Sigmoid: "Sigmoid"}.get(type(layer), "Identity"))
-        else:
-            right = "an nn.Sequential of Linear, Conv2d, MaxPool2d, Flatten, ReLU, Tanh, Sigmoid; others by torch.onnx"
-            raise BadInput("module", type(layer).__name__, right)
-    if frame.predicts != CLASS:
-        graph.add("Squeeze", np.array([1], np.int64))
-
-
-def array_of(parameter: Any) -> Any:
-    return parameter.detach().numpy().astype(np.float32)
-
-
-def pair(side: Any) -> list[int]:
-    return [side, side] if isinstance(side, int) else list(side)
+        except RuntimeError as problem:
+            said = str(problem).splitlines()[0]
+            raise BadInput("module", type(module).__name__, f"a network that ONNX can say ({said})") from problem
+    return file.getvalue()

@@ -87,7 +87,20 @@ def commands(title):
     return re.findall(r"^    (archipel .*)$", section, re.MULTILINE)
 
 
-def test_three_people_three_folders(tmp_path):
+def watching(folder, monkeypatch):
+    """From now on processes write down, in a file of their node's name, which tables they open."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n\ndef look(event, given):\n"
+        "    if event == 'open' and str(given[0]).endswith('.csv') and '--name' in sys.argv:\n"
+        f"        with open(r'{folder}/' + sys.argv[-1], 'a') as file:\n"
+        "            file.write(str(given[0]) + '\\n')\n\n"
+        "sys.addaudithook(look)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_three_people_three_folders(tmp_path, monkeypatch):
     """At most ten commands, each person's folder apart, and the model is that of a simulation over all of them."""
     text = block("in a folder of their own").replace(":7447", f":{free_port()}").replace("rounds = 100", "rounds = 30")
     (tmp_path / "federation.toml").write_text(text.replace("[deploy.addresses]", REPLAYED))
@@ -107,9 +120,13 @@ def test_three_people_three_folders(tmp_path):
     for line in [line for line in told if " node " not in line and " predict " not in line]:
         with started(line, tmp_path) as found:
             assert found.end() == 0, found.words
+    watching(tmp_path / "watch", monkeypatch)
     nodes = [started(line, tmp_path) for line in told if " node " in line]
     with nodes[0], nodes[1], nodes[2], nodes[3]:
         assert [node.end() for node in nodes] == [0, 0, 0, 0], [node.words for node in nodes]
+    opened = {name: set((tmp_path / "watch" / name).read_text().split()) for name in names}
+    assert opened == {name: {f"{name}/readings.csv"} for name in names}, "nobody's but one's own, and the server none"
+    assert not (tmp_path / "watch" / "server").exists()
     federation = Federation.load(tmp_path / "whole" / "federation.toml", engine="plain")
     simulated = federation.run().models[0]["server"]
     np.testing.assert_allclose(simulated, [0.3 * 6 / 4, -0.05 * 20 / 4], atol=0.02)  # as the readings were made

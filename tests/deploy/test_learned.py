@@ -72,10 +72,10 @@ def test_a_node_with_its_own_data_alone_knows_what_stands_around_its_model(tmp_p
         rows = draw.normal(10, 5, (12, 3))
         lines = [",".join([*map(str, row), ward]) for row, ward in zip(rows.tolist(), draw.choice(["e", "w"], 12))]
         (tmp_path / name / "readings.csv").write_text("\n".join(["a,b,c,ward", *lines]) + "\n")
-    units = {name: {"center": 10.0, "spread": 5.0} for name in "abc"}
+    units = {name: {"center": 10.0, "spread": 5.0, "unit": f"k{name}"} for name in "abc"}
     problem = Files(
         data=str(tmp_path / "{name}" / "readings.csv"), target="c", columns=("b", "ward", "a"), scale=units, features=9,
-        unit="mg/l", categories={"ward": ["e", "w"]},
+        categories={"ward": ["e", "w"]},
     )  # fmt: skip
     federation = Federation(
         problem,
@@ -93,5 +93,9 @@ def test_a_node_with_its_own_data_alone_knows_what_stands_around_its_model(tmp_p
         me = view.me._replace(model=simulated.model(None if name == "server" else name))
         (tmp_path / "node.npz").write_bytes(view.learned.packed(me, 5, None))
         found = load(tmp_path / "node.npz")
-        assert found.frame.unit == "mg/l" and found.told["digest"] == simulated.told["digest"]
+        assert (
+            found.frame.unit == "kc"
+            and found.frame.units == {"a": "ka", "b": "kb", "c": "kc"}
+            and found.told["digest"] == simulated.told["digest"]
+        )
         assert np.array_equal(found.predict(asked), simulated.predict(asked, None if name == "server" else name))

@@ -251,6 +251,9 @@ def test_networks_too(kind, folders, tmp_path):
         rounds=8, clients=Clients(NAMES, samples=SIZES),
     )  # fmt: skip
     deployed(federation, pictures, tmp_path / "nodes", network(data=str(tmp_path / "nowhere" / place), classes=2))
+    mine = federation.instance(setup=federation.setup(site=Site("cleo", pictures / "cleo"))).plan.tables
+    rows = next(table for role, table in mine.items() if role != "server").model
+    assert np.flatnonzero(rows.any(1)).tolist() == [2], "what others start from takes no memory of one's own"
 
 
 def test_a_sites_own_data_set(tmp_path):

@@ -270,7 +270,7 @@ def widened(**rules):
     return start
 
 
-def hurried(gate, size=0):
+def hurried(gate, size):
     gate.spare = 1e9
     return DUE(gate, size)
 
@@ -278,7 +278,10 @@ def hurried(gate, size=0):
 DUE = Gate.due
 BROKEN = {
     "hours": lambda patch: patch.setattr(Policy, "wait", lambda policy, clock: 0.0),
-    "bytes a day": lambda patch: patch.setattr(Left, "take", lambda left, day, size, most: True),
+    "bytes a day": lambda patch: (
+        patch.setattr(Left, "room", lambda left, day, most: 10**9),
+        patch.setattr(Left, "take", lambda left, day, size, most: None),
+    ),
     "bytes a second": lambda patch: patch.setattr(Gate, "due", hurried),
     "the budget": lambda patch: patch.setattr(SiteLedger, "charge", lambda ledger, number, charge: None),
     "approval": lambda patch: patch.setattr(

@@ -21,6 +21,7 @@ from test_replay import TABLE
 from test_rules import epsilon_spent
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.assemble import read_status
 from archipel.deploy.metrics import Metrics, exposition
@@ -30,6 +31,8 @@ from archipel.deploy.view import view_of
 from archipel.describe import write_toml
 from archipel.errors import BadInput
 from archipel.policy import Policy, approval_of, approve, policy_path, read_policy
+from archipel.problems.networked import Regression
+from archipel.topology import Peers
 
 DESCRIPTION = """
 rounds = 30
@@ -72,7 +75,6 @@ def test_a_changed_description_is_another_one():
     changes = [("rounds", 6), ("seed", 3), ("problem.features", 9), ("algorithm.step", 0.1), ("deploy.pace", "clock")]
     changes += [
         ("deploy.data", "mqtt://there/topic"),
-        ("problem.clients", 3),
         ("privacy.epsilon", 1.0),
         ("privacy.epsilon", 2.0),
         ("privacy.clip", 0.5),
@@ -86,6 +88,10 @@ def test_a_changed_description_is_another_one():
             changed["privacy"].setdefault("epsilon", 3.0)
         seen.add(hash_of(Federation.from_table(changed)))
     assert len(seen) == len(changes) + 1
+    more = federation.with_(problem=Synthetic(clients=3, features=8))
+    assert hash_of(more) == hash_of(federation)  # what leaves here, and to whom, stays
+    ring = {n: Federation(Regression(clients=n), ZcdpNfl(), Peers(shape="ring"), rounds=5) for n in (3, 4)}
+    assert hash_of(ring[3]) != hash_of(ring[4])  # here it does not
     elsewhere = {
         **table,
         "deploy": {**table["deploy"], "state": "there", "keys": "here", "addresses": {"server": "a:1"}},
@@ -338,6 +344,28 @@ def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
     assert 6 <= len(told) <= 12
     known = village.nodes["server"].status()["neighbours"]["client-0"]
     assert known["updates"] > 20 and known["paid"] is None and known["skipped"] == 0
+
+
+@pytest.mark.parametrize("paid", [float("inf"), float("-inf"), float("nan"), 1e308])
+def test_what_a_neighbour_says_of_itself_may_be_a_lie_and_harms_nothing(paid):
+    """It is shown, as JSON and for Prometheus, and changes no round."""
+    federation = Federation(Synthetic(clients=2, features=8, samples=(20,), horizon=20), PaoFed(), rounds=20)
+    village = Village(federation, pace="clock", period=1.0, status=5.0)
+    for name in ("client-0", "client-1"):
+        village.nodes[name].account.total = lambda me: paid
+    village.run()
+    status = village.nodes["server"].status()
+    assert status["neighbours"]["client-0"]["paid"] == (paid if abs(paid) <= 1e308 else None)
+    json.dumps(status, allow_nan=False)
+    assert "inf" not in exposition(status).lower().replace("client-0", "")
+
+
+def test_a_site_that_cannot_be_written_to_is_a_sentence(folder):
+    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    assert archipel("approve", "federation.toml", "--yes", cwd=folder).returncode == 0
+    (folder / "site").write_text("a file where a folder should be")
+    found = archipel("node", "federation.toml", "--name", "client-0", cwd=folder)
+    assert found.returncode == 2 and "policy = " in found.stderr and found.stderr.count("\n") == 1
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

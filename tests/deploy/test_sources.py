@@ -183,6 +183,23 @@ def test_an_mqtt_topic(tmp_path, caplog):
             source.client.loop_stop()
 
 
+def test_an_mqtt_topic_in_json(tmp_path):
+    """By the names of the columns, in raw units."""
+    pytest.importorskip("paho.mqtt")
+    with Broker() as broker:
+        view = raw_view(tmp_path)
+        source = source_of(view, f"mqtt://127.0.0.1:{broker.port}/room", tmp_path)
+        try:
+            assert broker.subscribed.wait(60)
+            for message in ('{"temperature": 18, "place": "bay", "salinity": 32}', '{"temperature": 1}', "0,sea,30"):
+                broker.publish("room", message)
+            seen = [wait_for(source)[1] for _ in range(2)]
+            assert [(*data.features.tolist(), data.target[0]) for data in seen] == [(1, 0, 1, 1), (-2, 1, 0, 0)]
+            assert source.skipped == 1
+        finally:
+            source.client.loop_stop()
+
+
 def test_mqtt_addresses_and_its_package(tmp_path):
     try:
         import paho.mqtt  # noqa: F401

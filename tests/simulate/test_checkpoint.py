@@ -358,3 +358,23 @@ def test_a_folder_is_as_good_as_its_model(folder, archipel):
     assert archipel("run", "f.toml", "--out", "done", "--rounds", "15").status == 0
     assert archipel("run", "f.toml", "--out", "more", "--from", "done").status == 0
     assert_same(folder / "more", saved(FAMILIES["stored"], folder / "whole"))
+
+
+def test_who_is_new_starts_from_the_common_model(tmp_path):
+    """Clients are known by name: those of the first run at their own models, others where all together are."""
+    draw = np.random.default_rng(3)
+    for place, names in (("few", "abc"), ("more", "bcad")):
+        (tmp_path / place).mkdir()
+        for name in names:
+            x = draw.standard_normal((30, 2))
+            np.savez(tmp_path / place / f"{name}.npz", x=x, y=x @ [1.0, -2.0])
+    few = Federation(
+        Files(data=str(tmp_path / "few"), standardise=False), FedAvg(step=0.01), Peers(shape="ring"), **PLAIN
+    )
+    learned = load(saved(few.with_(rounds=2), tmp_path / "out") / "model.npz")
+    more = few.with_(problem=Files(data=str(tmp_path / "more"), standardise=False))
+    setup = Keep(start=tmp_path / "out" / "model.npz").begun(more, more.setup())
+    assert setup.task.names == tuple("abcd")
+    assert np.array_equal(setup.start["clients"][:3], learned.weights["clients"])
+    assert np.array_equal(setup.start["clients"][3], learned.weights["clients"].mean(0))
+    assert np.array_equal(more.instance(setup=setup).plan.tables["peer"].model, setup.start["clients"])

@@ -5,7 +5,19 @@ from typing import Any
 from archipel.deploy.player import Delayed, Player
 from archipel.node import named_leaves
 
-PLAIN = ("round", "at", "present", "asked_ahead", "kept", "was_there", "messages", "updates", "too_late", "gone")
+PLAIN = (
+    "round",
+    "at",
+    "present",
+    "asked_ahead",
+    "kept",
+    "was_there",
+    "messages",
+    "updates",
+    "too_late",
+    "gone",
+    "changes",
+)
 
 
 def state_of(player: Player) -> dict[str, Any]:

@@ -61,7 +61,10 @@ class Events:
             LOG.info("%s: round %d of %d, %d bytes sent", name, self.node.player.round, self.node.view.rounds, sent)
 
     def end(self) -> None:
+        """The last round was played: a line, and what its servers are to know in the end."""
         LOG.info("%s: all %d rounds are over", self.node.view.member.name, self.node.view.rounds)
+        self.told = -FOREVER
+        self.tell()
 
     def tell(self) -> float:
         """Tell the servers how it goes, if that is asked for and allowed; returns when it is due again."""

@@ -4,6 +4,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,6 +68,9 @@ class Neighbour:
     wait: float = field(default_factory=lambda: FIRST)  # the same, doubled each time in vain
     resend: float = 0.0  # when
     sending: Sending | None = None  # a large letter on its way, in pieces: letters[sent - acked]
+    doubted: int = (
+        -1
+    )  # a large letter that had arrived, of which a piece was sent again to see whether it is still there
     arriving: Arriving | None = None  # and one that comes in
     stamp: tuple[int, float] = (0, 0.0)  # a letter on its way and when it was sent, to learn how long answers take
     hello: float = 0.0  # when to greet next
@@ -87,9 +91,10 @@ class Neighbour:
     def known(self) -> dict[str, Any]:
         """What is known of it, for whoever looks on."""
         found: dict[str, Any] = {"heard": self.heard, "seen": self.seen, "round": self.round, "bytes": self.came}
+        found |= {"left": self.left, "waiting": len(self.letters)}
         if self.said:
             paid, updates, skipped = wire.STATE.unpack(self.said)
-            found |= {"paid": paid if paid == paid else None, "updates": updates, "skipped": skipped}
+            found |= {"paid": paid if isfinite(paid) else None, "updates": updates, "skipped": skipped}
         return found
 
     def meet(self, mine: int, theirs: int) -> None:
@@ -103,7 +108,7 @@ class Neighbour:
         self.next_in = self.safe_in = self.told = 0
         self.held.clear()
         self.waiting.clear()
-        self.sending = self.arriving = None
+        self.sending, self.arriving, self.doubted = None, None, -1
         self.stamp = 0, 0.0
 
     def drop_letters(self) -> None:

@@ -25,7 +25,7 @@ class Gate:
         self.link: Link = world.link
         self.world, self.permit, self.policy = world, permit, permit.policy
         self.left = Left(world.site, f"{permit.name}-{permit.approval}.left")
-        self.spare, self.since = float(self.policy.bytes_a_second), world.now()
+        self.spare, self.since = 0.0, world.now()  # bytes that may leave at once: none are given for starting again
         self.held = 0  # frames that were not let through yet
 
     def send(self, to: str, data: bytes) -> None:
@@ -33,6 +33,8 @@ class Gate:
         if self.due(len(data)) > 0:
             self.held += 1
             return
+        if self.policy.bytes_a_day:
+            self.left.take(int(self.world.clock() // DAY), len(data), self.policy.bytes_a_day)
         self.spare -= len(data)
         self.left.note(self.world.clock(), to, what, number, len(data))
         self.link.send(to, data)
@@ -55,8 +57,8 @@ class Gate:
             raise Halted(str(BadInput("policy.rounds", self.policy.rounds, f"at least {number}. Nothing was sent")))
         return ", ".join(sorted(what)), number
 
-    def due(self, size: int = 0) -> float:
-        """Seconds until so many bytes may leave; those of a day's allowance are taken from it, on disk, before."""
+    def due(self, size: int) -> float:
+        """Seconds until so many bytes may leave."""
         clock, rate = self.world.clock(), self.policy.bytes_a_second
         closed = self.policy.wait(clock)
         if closed:
@@ -66,14 +68,14 @@ class Gate:
             self.spare, self.since = min(self.spare + rate * (now - self.since), float(rate)), now
             if self.spare < 0:
                 return -self.spare / rate
-        if self.policy.bytes_a_day and not self.left.take(int(clock // DAY), size, self.policy.bytes_a_day):
+        if self.policy.bytes_a_day and self.left.room(int(clock // DAY), self.policy.bytes_a_day) < size:
             return DAY - clock % DAY
         return 0.0
 
     @property
     def shut(self) -> bool:
         """Whether nothing leaves for long: who hears nobody then is not to be blamed."""
-        return self.due() > 1.0
+        return self.due(wire.HEADER.size) > 1.0
 
     def receive(self) -> tuple[str, bytes] | None:
         return self.link.receive()

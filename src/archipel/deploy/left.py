@@ -49,17 +49,20 @@ class Left:
         entry |= {"frames": entry["frames"] + 1, "bytes": entry["bytes"] + size}
         self.write(at + 2, entry)
 
-    def take(self, day: int, size: int, most: int) -> bool:
-        """Take bytes from a day's allowance; whether there are as many. A clock that is set back gives none back."""
+    def room(self, day: int, most: int) -> int:
+        """What is left of a day's allowance. A clock that is set back gives none back."""
         if day > self.day:
             self.day, self.taken, self.used = day, 0, 0
-        if self.used + size > most:
-            return False
+        return most - self.used
+
+    def take(self, day: int, size: int, most: int) -> None:
+        """Take bytes from a day's allowance: on disk when this returns."""
+        if size > self.room(day, most):
+            raise ValueError(f"{size} bytes of {self.room(day, most)}")
         if self.used + size > self.taken:
             self.allow(min(most, self.used + max(size, most // SHARES)))
             self.file.sync()
         self.used += size
-        return True
 
     def allow(self, taken: int) -> None:
         """Write down how much of the day's allowance is taken, beside what was written before."""

@@ -5,7 +5,7 @@ All of it is part of a checkpoint, so that a letter can be taken from the post o
 
 import struct
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,9 @@ class Mailbox:
 
     def numbers(self, phases: Any) -> set[int]:
         return {self.number[other.name] for phase in phases for other in phase}
+
+    def numbered(self, others: Iterable[Any]) -> list[int]:
+        return [self.number[other.name] for other in others]
 
     def sort_all(self) -> set[int]:
         """Sort what came in; returns the numbers of those whose letters these were.

@@ -169,7 +169,9 @@ class Node:
     def stay(self, came: bool) -> float:
         """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""
         assert self.left is not None
-        if came or self.office.posted:  # so that what came in is acknowledged, and who was met late gets its letters
+        if (
+            self.office.took or self.office.posted
+        ):  # so that what came in is acknowledged, and who was met late gets its letters
             self.save()
         now = self.world.now()
         if any(other.letters for other in self.office.neighbours.values()):

@@ -25,6 +25,7 @@ class Sending:
         self.first, self.beyond = 0, 0  # the first piece that is not there, and which are after it, as bits
         self.next = 0  # the first that was not sent since the last silence
         self.room, self.most = min(FIRST, most), max(1, min(most, AFTER))  # pieces on their way, and at most
+        self.doubted = False  # there was no answer: it may have lost what it had
         self.hurried = -1  # the last piece that was sent again since later ones were there
         self.stamp = 0, 0.0  # a piece on its way and when it was sent, to learn how long answers take
 
@@ -46,16 +47,17 @@ class Sending:
 
     def begin_again(self) -> None:
         """After a silence: from the first that is not there, with one piece."""
-        self.room, self.next, self.stamp = 1, self.first, (0, 0.0)
+        self.room, self.next, self.stamp, self.doubted = 1, self.first, (0, 0.0), True
 
     def has(self, first: int, beyond: int, now: float) -> float:
         """What the receiver says it has; how many seconds it took to say so, -1 where that shows nothing new."""
         if first > self.count:
             raise Refused("has pieces of what was never sent")
-        if (first, beyond) == (self.first, self.beyond):
-            return -1.0
+        if (first, beyond) == (self.first, self.beyond) or (first < self.first and not self.doubted):
+            return -1.0  # nothing new, or an answer that came late
         if first < self.first:  # it begins again
             self.next = first
+        self.doubted = False
         self.first, self.beyond = first, beyond
         self.room = min(self.room + 1, self.most)
         piece, when = self.stamp
@@ -117,8 +119,9 @@ def hear_got(office: Any, other: Any, frame: Frame) -> None:
     if seq > other.sent or seq >= other.safe_out or not office.in_pieces(other, seq):
         raise Refused("has pieces of what was never sent")
     first, beyond = wire.ARRIVED.unpack(frame.body)
-    if seq < other.sent and first < office.vocabulary.pieces(other.letters[seq - other.acked].turn):  # it had all
-        other.sent, other.sending = seq, None
+    count = office.vocabulary.pieces(other.letters[seq - other.acked].turn)
+    if seq == other.doubted and seq < other.sent and first < count:  # it had all, and restarted before it saved that
+        other.sent, other.sending, other.doubted = seq, None, -1
         send(office, other, now)
     if other.sending is None or other.sending.seq != seq:
         return

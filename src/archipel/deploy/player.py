@@ -70,6 +70,7 @@ class Player:
         self.updates = 0
         self.too_late = 0
         self.gone = False  # it has said goodbye
+        self.changes = 0  # of its row
         self.since = self.world.now()
         self.words = [emptied(turn.word) for turn in self.plan.turns]  # to write on; what is said goes out as bytes
         self.inboxes = [emptied(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
@@ -227,6 +228,7 @@ class Player:
             self.present = told.kind == wire.TOLD
         if told.kind == wire.TOLD:
             self.messages[i] += 1
+            self.changes += 1
             turn = self.plan.turns[i]
             moment = self.view.moment(self.round, True, peer=self.view.hears(i, self.round)[0].number)
             turn.take(self.me, self.word_of(i, told.body), self.plan.settings, moment)
@@ -263,7 +265,7 @@ class Player:
             moment = Moment(self.view.member.number, n, key, other.number, len(numbers), True, 1.0)
             if turn.tell(self.me, word, self.plan.settings, moment):
                 body = self.view.vocabulary.write(i, word)
-                said = said if said == body else body  # the same network for many is kept once
+                said = said if said == body else body  # the same network is kept once
                 self.office.post(other.name, wire.TOLD, i, n, said)
             else:
                 self.office.post(other.name, wire.NOTHING, i, n)
@@ -282,7 +284,7 @@ class Player:
         turn = self.plan.turns[i]
         if turn.sender != turn.receiver:
             return True
-        says = [w for w in self.numbers(self.view.says(i, self.round)) if not self.mailbox.left[w]]
+        says = [w for w in self.mailbox.numbered(self.view.says(i, self.round)) if not self.mailbox.left[w]]
         missing = [w for w in says if self.mailbox.there[w, i] < 2 * self.round]
         return self.pace.enough(waiting.HERE, self.round, missing, len(says), self.since)
 
@@ -318,6 +320,7 @@ class Player:
         if has_data and self.data is None:
             return None, 0
         moment, word = self.moment(degree=degree), self.words[i]
+        self.changes += 1
         clear(word)
         seen = self.data if has_data else self.view.nothing
         came = turn.act(self.me, seen, word, self.plan.settings, moment)
@@ -339,9 +342,6 @@ class Player:
     def is_there(self, other: Neighbour, i: int) -> bool:
         return self.mailbox.there[self.mailbox.number[other.name], i] == 2 * self.round + 1
 
-    def numbers(self, others: list[Neighbour]) -> list[int]:
-        return [self.mailbox.number[other.name] for other in others]
-
     def can_merge(self, i: int) -> bool:
         if not self.pace.replay and not self.present:
             return True
@@ -359,6 +359,7 @@ class Player:
         said = [s for s in self.mailbox.collect(i, self.round) if s.who in known and self.counts(i, s)]
         said.sort(key=lambda s: (s.said, known[s.who].number))
         if self.present:
+            self.changes += 1
             inbox = self.heard(i, turn, said, known)
             turn.merge(self.me, inbox, self.plan.settings, self.moment(degree=degree, kept=self.kept[i]))
             self.account.paid(self.round, self.me)  # of a sum that was noised

@@ -210,6 +210,7 @@ class PostOffice:
         many = BURST if other.wait < LATEST else 1
         for seq in range(other.acked, min(other.sent, other.acked + many)):
             if self.in_pieces(other, seq):
+                other.doubted = seq
                 pieces.send_one(self, other, seq, 0)
             else:
                 self.send_letter(other, seq)

@@ -52,7 +52,10 @@ def real_world(
     except OSError as problem:
         raise BadInput("deploy.state", str(folder), f"a folder that can be written to ({problem})") from problem
     try:
-        shared = SharedFolder(site) if site else None
+        try:
+            shared = SharedFolder(site) if site else None
+        except OSError as problem:
+            raise BadInput("policy", str(site), f"a folder beside it that can be written to ({problem})") from problem
         return RealWorld(ZenohLink(name, neighbours, settings), disk, shared)
     except BaseException:
         disk.close()

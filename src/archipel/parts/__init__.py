@@ -174,8 +174,13 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
     if setup.start is not None:
         return setup.start[who].copy()
     start, rows = learn.start(setup), setup.task.clients if who == "clients" else setup.graph.servers
-    # zeros are memory only where they are written: clients that never learned cost none
-    return np.repeat(start[None], rows, 0) if start.any() else np.zeros((rows, len(start)), start.dtype)
+    # zeros are memory only where they are written: clients that never learned, and others' rows at a node, cost none
+    table, at = np.zeros((rows, len(start)), start.dtype), setup.task.at if who == "clients" else None
+    if at is None and start.any():
+        table[:] = start
+    elif at is not None and at >= 0:
+        table[at] = start
+    return table
 
 
 class Protect(Protocol):

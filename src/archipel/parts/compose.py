@@ -8,7 +8,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -319,10 +319,10 @@ def is_mutual(graph: Any) -> bool:
     return len(graph.across) == 1 and not graph.one_way
 
 
-def nodes(pieces: Pieces, table: Any, mix: Any, across: Any, keeps: bool) -> Node:
-    """The table of those that have data; `table` has their models."""
-    rows = len(table)
-    before = table.copy() if keeps else np.zeros((rows, 0), table.dtype)
+def nodes(pieces: Pieces, start: Callable[[], Any], mix: Any, across: Any, keeps: bool) -> Node:
+    """The table of those that have data; `start` makes their models."""
+    table = start()
+    before = start() if keeps else np.zeros((len(table), 0), table.dtype)
     return Node(table, before, pieces.learn.state, pieces.protect.state, pieces.share.state, mix, across)
 
 
@@ -338,7 +338,7 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     acts = protect.word, write, remember if keeps else forget, settle
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
-    table = nodes(pieces, start_of(parts.learn, setup), mix.state, empty(count), keeps)
+    table = nodes(pieces, partial(start_of, parts.learn, setup), mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
     turn = Turn(
         "peer", "peer", acting(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
@@ -391,7 +391,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     asked = parts.asked if asks is None else asks.settings
     settings = settings_of(pieces, across.settings if across else NONE, asked)
     count = setup.task.clients
-    table = nodes(pieces, start_of(parts.learn, setup), empty(count), empty(count), keeps)
+    table = nodes(pieces, partial(start_of, parts.learn, setup), empty(count), empty(count), keeps)
     model = start_of(parts.learn, setup, "servers")
     nothing: Empty = empty(graph.servers)
     server = Node(

@@ -123,7 +123,7 @@ class Deep(Checked):
             declared += [f"that there are {self.classes} classes"] if self.classes else []
             declared += ["everyone's number of samples"] if people.samples else []
             samples = tuple(remaining(people.samples, HELD_OUT).tolist())
-            return task._replace(apart=True, samples=samples, declared=tuple(declared))
+            return task._replace(apart=True, at=people.at, samples=samples, declared=tuple(declared))
         train, test, top = self.dealt(seed)
         return deep_task(self, train, test, top, int(max(train.y.max(), test.y.max())) + 1, seed, dtype)
 

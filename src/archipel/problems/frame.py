@@ -32,6 +32,7 @@ class Frame(NamedTuple):
     labels: tuple[str, ...] = ("-1", "1")  # of two, the one that stands for 1 last
     categories: Mapping[str, Sequence[str]] = {}  # columns of words: each value is a cell of 0 or 1, "column=value"
     precision: str = "float64"  # in which answers are computed
+    units: Mapping[str, str] = {}  # of the columns that say theirs
     network: Mapping[str, Any] | None = None  # of a torch module: how it is built, and what it does to inputs
 
     @property
@@ -57,7 +58,7 @@ class Frame(NamedTuple):
                 raise BadInput("target", target, "a finite number")
             return told
         label = label_of(target)
-        if not label or (label not in self.labels and not self.labels[0].startswith("not ")):
+        if not label or (label not in self.labels and self.labels[0] != f"not {self.labels[1]}"):
             raise BadInput("target", target, f"one of {', '.join(self.labels)}")
         return 1.0 if label == self.labels[1] else -1.0
 

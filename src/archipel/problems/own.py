@@ -56,7 +56,7 @@ class Files(Checked):
     width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
     standardise: bool = key(True, "whether inputs (and a target that is a number) have mean 0 and deviation 1")
     center: dict = key(dict, "what is subtracted from a column, by its name; public, not taken from the data")
-    scale: dict = key(
+    scale: dict | str = key(
         dict, "what a column is divided by, by its name, or {unit, center, spread}; public, not taken from the data"
     )
     horizon: int = key(
@@ -77,6 +77,9 @@ class Files(Checked):
         twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
         if twice:
             raise BadInput("problem.columns", twice[0], "each column once")
+        if isinstance(self.scale, str):
+            right = "a table, as in temperature = { center = 12, spread = 6 }: sums that are private need public bounds"
+            raise BadInput("problem.scale", self.scale, f"{right}, and who knows bounds can declare units")
         for column, given in self.scale.items():
             if isinstance(given, dict) and not set(given) <= {"unit", "center", "spread"}:
                 raise BadInput(f"problem.scale.{column}", given, "a table of unit, center and spread")
@@ -89,18 +92,21 @@ class Files(Checked):
                     right = "a finite number" if name == "center" else "a positive number"
                     raise BadInput(f"problem.{name}.{column}", value, right)
 
+    def of_columns(self, key: str) -> dict[str, Any]:
+        """The unit, center or spread of the columns that say so in a table; a number alone is a spread."""
+        scale = self.scale if isinstance(self.scale, dict) else {}
+        tables = {name: given if isinstance(given, Mapping) else {"spread": given} for name, given in scale.items()}
+        return {name: given[key] for name, given in tables.items() if key in given}
+
     @property
     def centers(self) -> dict[str, Any]:
         """What is subtracted from a column."""
-        tables = {name: given for name, given in self.scale.items() if isinstance(given, Mapping)}
-        return self.center | {name: given["center"] for name, given in tables.items() if "center" in given}
+        return self.center | self.of_columns("center")
 
     @property
     def spreads(self) -> dict[str, Any]:
         """What a column is divided by."""
-        tables = {name: given for name, given in self.scale.items() if isinstance(given, Mapping)}
-        plain = {name: given for name, given in self.scale.items() if name not in tables}
-        return plain | {name: given["spread"] for name, given in tables.items() if "spread" in given}
+        return self.of_columns("spread")
 
     @property
     def reading(self) -> files.Reading:
@@ -127,6 +133,7 @@ class Files(Checked):
             clients = self.read_apart(people)
             train, test = self.split_apart(people, clients, seed)
             labels = (f"not {self.positive}", self.positive) if self.loss == "logistic" else ()
+        unit = self.unit or self.of_columns("unit").get(self.target, "")
         notes, listed = self.seen(clients, train, test, rounds, data_kind)
         plain = self.in_units(train, test, dtype, people is not None)
         data = self.with_intercept(plain)
@@ -136,17 +143,17 @@ class Files(Checked):
         score = self.scorer(data, seed, dtype, people).score if len(test.y) else unmeasured
         task = framed(
             task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
-            unit=self.unit, labels=labels, categories=self.words,
+            unit=unit, units=self.of_columns("unit"), labels=labels, categories=self.words,
         )  # fmt: skip
         task = task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
-            unit=self.unit,
+            unit=unit,
         )  # fmt: skip
         if people is None:
             return task._replace(declared=self.declared(train.columns))
         declared = (f"the names of {len(people.names)} clients", *self.declared(train.columns))
         declared += ("everyone's number of samples",) if people.samples else ()
-        return task._replace(apart=True, samples=self.left_to_learn(people), declared=declared)
+        return task._replace(apart=True, at=people.at, samples=self.left_to_learn(people), declared=declared)
 
     def declared(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """What the description makes public of the data, in words."""

@@ -44,6 +44,7 @@ class Task(NamedTuple):
     listed: Any = ()  # a row for each client: what it has
     unit: str = ""  # of the target
     apart: bool = False  # whether clients keep their data to themselves: nothing may be taken from everyone's
+    at: int | None = None  # whose part of it all this is, by number; -1: a server's; None: the whole
     declared: tuple[str, ...] = ()  # what of the data the description makes public
     samples: tuple[int, ...] = ()  # everyone's number of samples to learn from, where it is public
     frame: Frame | None = None  # how rows become features, and answers predictions; none: there is nothing to predict

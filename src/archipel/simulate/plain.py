@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any
 
 from archipel.environment import delay
-from archipel.node import NOTHING, SAID
+from archipel.node import NOTHING, SAID, Rows, row, rows_of
 from archipel.problems.models.learners import answered_together
 from archipel.simulate.instance import Instance
-from archipel.simulate.rounds import UPDATES, rounds_of
-from archipel.turns import SideBySide
+from archipel.simulate.rounds import UPDATES, Mail, rounds_of
+from archipel.turns import SideBySide, Tell
 
 
 class PlainEngine:
@@ -38,6 +38,14 @@ class PlainEngine:
         made = rounds_of(instance._replace(plan=instance.plan._replace(turns=(*turns[:i], acts, *turns[i + 1 :]))), 1)
         first = opening_together(made.steps[0], waiting, halves, made.mails[i].lates)
         self.rounds = made._replace(steps=(first, *made.steps[1:]))
+        if all(isinstance(turn, Tell) or turn.forge is None for turn in turns):  # who forges looks at whole tables
+            board = made.board._replace(nodes=cut(made.board.nodes), others=cut(made.board.others))
+            cuts = [cut_mail(mail, turn) for mail, turn in zip(made.mails, turns)]
+            given = tuple(
+                tuple(cuts[m.number] for m in mails) if not isinstance(mails, Mail) else cuts[mails.number]
+                for mails in made.arguments
+            )
+            self.rounds = self.rounds._replace(board=board, arguments=given)
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
@@ -57,6 +65,15 @@ class PlainEngine:
     @property
     def messages(self) -> list[int]:
         return self.rounds.messages
+
+
+def cut(table: Any) -> Rows:
+    return Rows(row(table, k) for k in range(rows_of(table)))
+
+
+def cut_mail(mail: Mail, turn: Any) -> Mail:
+    """Of what is said by one to another the word is a table of one row."""
+    return mail._replace(words=cut(mail.words), inboxes=mail.inboxes if isinstance(turn, Tell) else cut(mail.inboxes))
 
 
 def opening_together(open_round: Any, waiting: list[Any], halves: SideBySide, lates: Any) -> Callable[..., None]:

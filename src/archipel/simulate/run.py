@@ -30,6 +30,7 @@ class Recorder:
     def __init__(self, federation: Any, seed: int, side_by_side: bool, strict: bool = True, keep: Keep = NOWHERE):
         self.setup: Any = None  # where it is made already
         self.keep = keep
+        self.engine_of: Callable[[Instance], Engine] | None = None  # another than the federation's
         self.sums: dict[str, int] = {}  # of the data, and of what the stream remembers at first
         self.federation, self.seed, self.side_by_side, self.strict = federation, seed, side_by_side, strict
         self.rows: list[Row] = []
@@ -56,7 +57,7 @@ class Recorder:
         if self.seed == federation.seed and instance.plan.late == 0 and may_be_late(instance.conditions):
             warnings.warn("Messages may be late here, and this algorithm counts none that is.", stacklevel=2)
         note(0, "compiling, once")
-        engine = federation.engine_of(instance, self.side_by_side)
+        engine = self.engine_of(instance) if self.engine_of else federation.engine_of(instance, self.side_by_side)
         watch, kept = Watch(self.keep.seconds), -1
         self.sums = sums_of(instance) if self.keep != NOWHERE else {}
         measured = saved is not None and restore(saved, self, instance, engine.rounds)
@@ -156,10 +157,12 @@ def run(
     theory: dict[str, float] | None = None,
     watch: Callable[[list[Recorder]], None] | None = None,
     keep: Keep = NOWHERE,
+    play: Callable[..., Recorder] = Recorder.play,
 ) -> Result:
     """Every seed once; several go side by side on the cores. Who brings `theory` also judges what diverges.
 
-    `watch` is given the recorders before they begin, to look into while they run. `keep` says where states are kept.
+    `watch` is given the recorders before they begin, to look into while they run. `keep` says where states are kept,
+    `play` where a recorder is played: here, or on a cluster.
     """
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise BadInput("seeds", seeds, "a whole number, at least 1")
@@ -182,8 +185,9 @@ def run(
         watch(recorders)
     interrupted = False
     workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
+    workers = workers if play is Recorder.play else seeds  # that only wait
     with ThreadPoolExecutor(workers) as pool:
-        waiting: set[Future[Any]] = {pool.submit(recorder.play, stop, note) for recorder in recorders}
+        waiting: set[Future[Any]] = {pool.submit(play, recorder, stop, note) for recorder in recorders}
         try:
             while waiting:
                 finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)

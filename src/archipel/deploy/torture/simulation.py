@@ -176,7 +176,9 @@ class Simulation:
         self.edges = set(self.roster.edges) | {(b, a) for a, b in self.roster.edges}
         self.hosts = {m.name: Host(self, m.name, i) for i, m in enumerate(self.roster.members)}
         self.twins: list[Host] = []
-        self.latency = 0.01
+        self.latency, self.speed = 0.01, float("inf")  # seconds that a frame takes, and bytes a second of a link
+        self.busy: dict[tuple[str, str], float] = {}  # until when a link carries what was sent before
+        self.cut: set[tuple[str, str]] = set()  # links that carry nothing
         self.links: dict[tuple[str, str], Any] = {}  # (from, to) -> (data, now, how many) -> delays of its copies
         self.frames: Counter[tuple[str, str]] = Counter()
         self.refused: list[tuple[str, str]] = []
@@ -330,7 +332,13 @@ class Simulation:
         count = self.frames[edge]
         key = mix(self.seed, host.number, self.hosts[to].number, count)
         law = self.links.get(edge)
+        if edge in self.cut:
+            self.counts["frames cut"] += 1
+            return
         delays = [self.latency * (0.5 + (key & 0xFFFF) / 0xFFFF)]
+        if self.speed < float("inf"):
+            self.busy[edge] = max(self.busy.get(edge, 0.0), self.time) + len(data) / self.speed
+            delays = [self.busy[edge] - self.time + self.latency]
         if law is not None:
             delays = law(delays[0], key)
         for wait in delays:

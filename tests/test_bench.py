@@ -1,0 +1,44 @@
+"""The bench: its NumPy renditions do the engine's work, where nothing is drawn; and a row has its ratios."""
+
+import numpy as np
+import pytest
+
+from archipel import bench
+from archipel.errors import BadInput
+
+SMALL = {"w1": 7, "gossip": 40, "zcdp-nfl": 40, "servers": 500}
+
+
+def learned(name, tables, rendition):
+    if name == "w1":
+        return tables["server"].model[0], rendition.model
+    if name == "servers":
+        return tables["client"].mix.base, rendition.base
+    return tables["peer"].model, rendition.models
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_rendition_does_the_same_work(name):
+    case = bench.CASES[name]
+    federation = case.federation(SMALL[name]).with_(rounds=400, every=400, engine="plain", precision="float64")
+    instance = federation.instance()
+    rendition, engine = case.rendition(instance), federation.engine_of(instance)
+    engine.advance(0, 4)
+    for _ in range(4):
+        rendition.step()
+    ours, theirs = learned(name, instance.plan.tables, rendition)
+    assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+    assert np.abs(theirs).max() > 1e-4
+    assert rendition.updates == engine.updates
+
+
+def test_a_row_has_its_ratios():
+    row = bench.measured("gossip", 50)
+    assert row["times_numpy"] == pytest.approx(row["updates_per_s"] / row["numpy_updates_per_s"], abs=0.01)
+    assert row["times_kernel"] == pytest.approx(row["kernel_updates_per_s"] / row["updates_per_s"], abs=0.01)
+    assert min(row["updates_per_s"], row["peak_mb"]) > 0
+
+
+def test_a_row_that_is_none_is_refused():
+    with pytest.raises(BadInput, match="--only"):
+        bench.measure(True, only="stars")
