@@ -116,13 +116,13 @@ WRONG = {
     "another key": (("center = 40", "middle = 40"), "unit, center and spread"),
     "no target's units": (('salinity = { unit = "g/kg", center = 30, spread = 4 }', ""), "units of salinity"),
     "labels": (('[problem.scale]', 'loss = "logistic"\n[problem.scale]'), "problem.positive"),
-    "samples": (("[algorithm]", "samples = [30, 20, 26]\n[algorithm]"), "26 of buoy-3"),
+    "wrong samples": (("[algorithm]", "samples = [30, 20, 26]\n[algorithm]"), "26 of buoy-3"),
     "too few samples": (("[algorithm]", "samples = [30, 20]\n[algorithm]"), "3 numbers"),
     "nobody's folder": (('"buoy-3"]', '"buoy-3", "buoy-4"]'), "files of buoy-4"),
     "names": (('"buoy-3"]', '"buoy 3"]'), "letters, digits"),
     "twice": (('"buoy-3"]', '"buoy-1"]'), "each name once"),
     "both words": (('target = "salinity"', 'target = "salinity"\ncolumns = ["depth"]'), "either inputs or columns"),
-    "weights by samples": (('kind = "fedavg"', 'kind = "fedavg-deep"\nbatch = 4'), "clients.samples"),
+    "samples": (('kind = "fedavg"', 'kind = "fedavg-deep"\nbatch = 4\nsampling = "weight"'), "clients.samples"),
     "optimum": (('kind = "fedavg"', 'kind = "pgfl"\nstart = "optimum"\n[topology]\nkind = "star"'), "algorithm.start"),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from archipel.deployment import Deployment
 from archipel.errors import BadInput
 from archipel.loading import load
 from archipel.node import named_leaves
+from archipel.parts.mix.mean import Mean
 from archipel.privacy.policy import Bounds, Privacy
 from archipel.problems.deep import Deep
 from archipel.problems.own import Files
@@ -52,7 +54,7 @@ PRIVACY = {
     "clipped": Privacy(epsilon=2.0, clip=1.0),
     "bounded": Privacy(epsilon=2.0, bounds=Bounds(2.0, 3.0, 4.0)),
 }
-WEIGH = ("fedavg-deep", "pldp-fl")  # their servers weigh clients by samples
+WEIGH = ("fedavg-deep", "pldp-fl")  # their servers may draw clients by their samples
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +152,8 @@ def test_a_node_needs_its_own_data_only(kind, folders):
                     with pytest.raises(BadInput, match=r"clients\.samples"):
                         site.instance()  # in a simulation too
                     continue
-                assert list(differences(whole, mine, role, number)) == [], (where, name, declared)
+                everyone = whole if declared else site.instance()
+                assert list(differences(everyone, mine, role, number)) == [], (where, name, declared)
                 built += 1
     assert built
 
@@ -254,6 +257,17 @@ def test_networks_too(kind, folders, tmp_path):
     mine = federation.instance(setup=federation.setup(site=Site("cleo", pictures / "cleo"))).plan.tables
     rows = next(table for role, table in mine.items() if role != "server").model
     assert np.flatnonzero(rows.any(1)).tolist() == [2], "what others start from takes no memory of one's own"
+
+
+def test_weights_by_samples_are_the_same_whether_they_are_public_or_said_in_words(folders, tmp_path):
+    """FedAvg of networks weighs by samples: those that nobody knows beforehand come with what is said."""
+    public = described("fedavg-deep", folders)
+    hidden = public.with_(clients=Clients(NAMES))
+    models = [simulated(one).instance.plan.tables["server"].model for one in (public, hidden)]
+    np.testing.assert_allclose(*models, rtol=0, atol=1e-12)
+    deployed(hidden, folders, tmp_path, problem_in(tmp_path / "nowhere"))
+    alike = public.with_(algorithm=replace(public.algorithm, mix=Mean(10)))
+    assert np.abs(simulated(alike).instance.plan.tables["server"].model - models[0]).max() > 1e-6
 
 
 def test_a_sites_own_data_set(tmp_path):

@@ -19,6 +19,7 @@ from archipel.parts.ask.sampling import SAMPLINGS
 from archipel.parts.compose import Parts, composed, is_mutual
 from archipel.parts.kind import Composition
 from archipel.parts.learn.deep import Epochs, GradientStep
+from archipel.parts.mix.by_samples import BySamples
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.plain import Plain
 from archipel.parts.mix.push_sum import PushSum
@@ -81,7 +82,9 @@ class FedAvgDeep(Deep):
         if asks is not None and self.asked != 1:
             raise BadInput("algorithm.asked", self.asked, f"1, as sampling is {self.sampling}: it says who is asked")
         share = Whole(change=bool(setup.graph.servers))
-        return Parts(learn, Openly(), share, Mean(self.limit, by_samples=True), self.asked, asks)
+        told = setup.task.hides_sizes and asks is None  # who alone knows how many samples it has says so in its words
+        mix = BySamples(self.limit) if told else Mean(self.limit, by_samples=True)
+        return Parts(learn, Openly(), share, mix, self.asked, asks)
 
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns."""

@@ -47,4 +47,10 @@ class Task(NamedTuple):
     at: int | None = None  # whose part of it all this is, by number; -1: a server's; None: the whole
     declared: tuple[str, ...] = ()  # what of the data the description makes public
     samples: tuple[int, ...] = ()  # everyone's number of samples to learn from, where it is public
+
+    @property
+    def hides_sizes(self) -> bool:
+        """Whether only a client itself knows how many samples it has."""
+        return self.apart and not self.samples
+
     frame: Frame | None = None  # how rows become features, and answers predictions; none: there is nothing to predict

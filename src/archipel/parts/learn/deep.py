@@ -44,6 +44,10 @@ class Training(NamedTuple):
     region: Any = None
 
 
+class Behind(NamedTuple):
+    samples: Any  # that stand behind what is said, where only the client itself knows
+
+
 class Stopped(NamedTuple):
     stopped: Any  # how often a node kept silent, its budget spent
 
@@ -123,7 +127,8 @@ class Epochs(Checked):
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         sizes, learner = check_batch(self.batch, setup), learner_of(setup.task, setup.dtype)
         settings = Training(learner, self.step, self.batch, sizes, self.epochs, self.local_steps)
-        return learn_piece(train, empty(len(sizes)), settings, norm=gradient_norm)
+        behind = Behind(sizes[:, None].astype(np.uint32)) if setup.task.hides_sizes else empty(len(sizes))
+        return learn_piece(train, behind, settings, norm=gradient_norm)
 
     def start(self, setup: Setup) -> Any:
         return start_of(setup)

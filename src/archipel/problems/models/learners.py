@@ -195,7 +195,7 @@ def sizes_of(task: Any) -> Any:
 
 def public_sizes(task: Any) -> Any:
     """The same where a node needs everyone's: they are public then, or refused."""
-    if task.apart and not task.samples:
+    if task.hides_sizes:
         right = "everyone's number of samples, as this algorithm weighs clients by them: nobody sees everyone's data"
         raise BadInput("clients.samples", "(none)", right)
     return sizes_of(task)
