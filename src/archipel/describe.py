@@ -157,9 +157,13 @@ def check_keys(part: Any, section: str) -> None:
     found.refuse()
 
 
-@cache
 def keys_of(cls: Any) -> dict[str, tuple[Any, Key]]:
     """The fields of a part that a description may give, each with its type and what it accepts."""
+    return looked_up(cls)
+
+
+@cache
+def looked_up(cls: Any) -> dict[str, tuple[Any, Key]]:
     hints = typing.get_type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if field.init]
     return {field.name: (hints[field.name], field.metadata.get("key", Key())) for field in fields}
