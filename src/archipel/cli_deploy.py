@@ -212,6 +212,8 @@ def torture(
     trace: Annotated[bool, typer.Option("--trace", help="With --seed: print all that happens.")] = False,
     rounds: Rounds = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a processor.")] = 0,
+    story: Annotated[str, typer.Option(help="Tell a story instead: hospital, eight sites that train a network.")] = "",
+    weights: Annotated[int, typer.Option(min=100, help="With --story: weights of the network.")] = 2_500_000,
 ) -> None:
     """Play the deployment of a federation in one process, under a clock of its own, through faults that a seed chooses.
 
@@ -222,6 +224,14 @@ def torture(
     """
     from rich.progress import Progress
 
+    if story:
+        if story != "hospital":
+            raise BadInput("--story", story, '"hospital"')
+        from archipel.deploy.torture.story import hospital, tell
+
+        for what, value in tell(hospital(weights, rounds or 20)).rows():
+            screen.print(f"{what:<42}{value}", highlight=False, soft_wrap=True)
+        return
     from archipel.deploy.torture.many import torture as play_all
     from archipel.deploy.torture.run import play
     from archipel.federation import Federation

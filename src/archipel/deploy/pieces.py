@@ -14,6 +14,7 @@ from archipel.deploy.wire import Frame, Refused, near
 ROOM = 4 << 20  # bytes on their way to one neighbour
 FIRST = 2  # pieces on their way at first
 OVERTAKEN = 3  # pieces that arrived before an earlier one: that one is lost
+SAVED = 6.0  # seconds in which a receiver that has all of a letter acknowledges it
 AFTER = 64  # pieces after the first missing one of which an answer tells
 
 
@@ -99,7 +100,7 @@ def send(office: Any, other: Any, now: float) -> bool:
         send_one(office, other, other.sent, i)
     if other.sending.first < count:
         return False
-    other.sending = None
+    other.sending, other.resend = None, now + SAVED
     return True
 
 
