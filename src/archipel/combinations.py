@@ -60,6 +60,7 @@ class Cell(NamedTuple):
     why_not: str
 
 
+@cache
 def cell(kind: str, topology: str, protect: str = "", mix: str = "") -> Cell:
     """One combination."""
     cls: Any = ALGORITHMS[kind]

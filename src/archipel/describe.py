@@ -14,6 +14,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -147,6 +148,8 @@ def check_keys(part: Any, section: str) -> None:
         with found:
             value = getattr(part, name)
             label = f"{section}.{name}" if section else name
+            if isinstance(value, Checked):  # it was, when it was made
+                continue
             if dataclasses.is_dataclass(value):
                 check_keys(value, label)
             elif value is not None or type(None) not in typing.get_args(hint):
@@ -156,6 +159,11 @@ def check_keys(part: Any, section: str) -> None:
 
 def keys_of(cls: Any) -> dict[str, tuple[Any, Key]]:
     """The fields of a part that a description may give, each with its type and what it accepts."""
+    return looked_up(cls)
+
+
+@cache
+def looked_up(cls: Any) -> dict[str, tuple[Any, Key]]:
     hints = typing.get_type_hints(cls)
     fields = [field for field in dataclasses.fields(cls) if field.init]
     return {field.name: (hints[field.name], field.metadata.get("key", Key())) for field in fields}

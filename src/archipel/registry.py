@@ -117,6 +117,7 @@ PROTECTS = Names(
         "correlated": "archipel.parts.protect.correlated:Correlated",
         "at-word": "archipel.parts.protect.word:AtWord",
         "at-mix": "archipel.parts.protect.mix:AtMix",
+        "individual": "archipel.parts.protect.individual:Individual",
         "at-batch": "archipel.parts.protect.batch:AtBatch",
         "personal": "archipel.parts.protect.personal:Personal",
     }
