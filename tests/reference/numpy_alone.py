@@ -14,14 +14,11 @@ class Nothing:
             raise ImportError(f"there is no {name} here")
 
 
-sys.meta_path.insert(0, Nothing())
-
-import numpy as np  # noqa: E402
-
-import archipel  # noqa: E402
-
-
 def found(order):
+    import numpy as np
+
+    import archipel
+
     metric, rows, client = order["asked"]
     model = archipel.load(order["model"])
     if "x" in rows:
@@ -41,5 +38,7 @@ def found(order):
     return squared if metric == "mse" else squared**0.5
 
 
-print(json.dumps([found(order) for order in json.loads(Path(sys.argv[1]).read_text())]))
-assert not {"numba", "scipy", "torch", "matplotlib", "rich", "typer"} & set(sys.modules)
+if __name__ == "__main__":
+    sys.meta_path.insert(0, Nothing())
+    print(json.dumps([found(order) for order in json.loads(Path(sys.argv[1]).read_text())]))
+    assert not {"numba", "scipy", "torch", "matplotlib", "rich", "typer"} & set(sys.modules)
