@@ -12,7 +12,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 from archipel import Federation, Linear, OnlineFed, Synthetic
 from archipel.node import kernel
-from archipel.parts.learn import online
+from archipel.parts.learn import online, solve
 from archipel.simulate import compile as compiling
 from archipel.simulate import engine
 from archipel.simulate.records import Record
@@ -78,6 +78,19 @@ def test_7_records_hold_records_also_of_one_type():
     table = Pair(np.ones((2, 3)), Single(np.ones((2, 4))))
     compiling.build(_clears_a_row)(Record(table))
     assert table.first.sum() == 3 and table.inner.only.sum() == 4
+
+
+def _solves(out, basis, rows, y, pull):
+    solve.logistic(out, basis, rows, y, pull, 0.3)
+
+
+def test_3_those_of_ours_that_make_arrays_are_compiled_too():
+    draw = np.random.default_rng(5)
+    basis, rows, y = np.linalg.qr(draw.normal(size=(3, 3)))[0], draw.normal(size=(6, 3)), np.sign(draw.normal(size=6))
+    plain, fast, pull = np.zeros(3), np.zeros(3), draw.normal(size=3)
+    _solves(plain, basis, rows, y, pull)
+    compiling.build(_solves)(fast, basis, rows, y, pull)
+    assert fast == pytest.approx(plain, abs=1e-12) and np.abs(plain).max() > 0.01
 
 
 class Mixed(NamedTuple):

@@ -4,7 +4,7 @@
 2. An edited callee would load a stale kernel silently: a hash of all sources is part of the cache folder's name.
 3. Functions that are only ever inlined would each be optimised and made machine code of, with all that they call: they
    are linked as they are (`Linked`), and only the driver is finished. That halves the time to compile. Counting
-   references to arrays is a third of the rest: ours make no arrays, so nothing counts (`_nrt`); users' functions may.
+   references to arrays is a third of the rest: hardly one of ours makes any, so nothing counts (`_nrt`).
 4. uint64 times a literal becomes int64: `draws.u64` is overloaded, and a test compares bits with plain Python.
 5. An array times a Python float is float64 here and float32 in NumPy: algorithms cast settings to the model's type.
 6. Errors are silent or 39 lines long: `engine.rehearse` runs one plain round on a few nodes before compiling, and
@@ -147,8 +147,10 @@ def _bind(plain: Callable[..., Any], loop: Callable[..., Any]) -> None:
 
 
 def may_allocate(function: Callable[..., Any]) -> bool:
-    """Whether a node function may make arrays of its own: users' may, ours keep their scratch in the node's state."""
-    return not function.__module__.startswith("archipel.")
+    """Whether a node function may make arrays of its own: users' may, and those of ours that say so; the others keep
+    their scratch in the node's state.
+    """
+    return not function.__module__.startswith("archipel.") or "zeros" in function.__code__.co_names
 
 
 def enable() -> None:
