@@ -28,6 +28,7 @@ from archipel.problems.losses.online import ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
+from archipel.problems.stored import by_client
 from archipel.problems.task import Task
 from archipel.simulate.engine import compiled
 from archipel.simulate.instance import Edges, Instance
@@ -249,9 +250,9 @@ def tiled(instance: Instance, copies: int) -> Instance:
     """Many copies of an instance side by side, as one: nodes r K to r K + K - 1 are those of copy r."""
     plan, task = instance.plan, instance.task
     tables = {role: mapped(partial(repeated, copies=copies), t) for role, t in plan.tables.items()}
-    source = {name: getattr(task.source, name) for name in task.source._fields}
+    source = by_client(task.source)._asdict()
     for name, array in source.items():
-        if name in ("x", "y") or (name not in ("starts", "horizon") and len(array) == task.clients):
+        if name in ("x", "y") or (name not in ("starts", "horizon", "apart") and len(array) == task.clients):
             source[name] = repeated(array, copies)
     source["starts"] = chained(source["starts"], copies)
     links = {

@@ -141,7 +141,7 @@ def records(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
         return told
 
     turns = list(instance.plan.turns)
-    turns[at] = turn._replace(act=watched)
+    turns[at] = turn._replace(act=watched, side_by_side=None)  # one client after the other, so that each is seen
     played(instance._replace(plan=instance.plan._replace(turns=tuple(turns))), federation.rounds, note)
     x, y = both(bare.source, canaries, seed)
     scores, owned = np.zeros(canaries), planted.dealt(bare)

@@ -88,6 +88,14 @@ def play(source: Any, sample: Any, moment: Any) -> Any:
     return True, sample
 
 
+def by_client(source: Any) -> Any:
+    """The same with each client's samples in a row, from `starts` on."""
+    if not isinstance(source, StoredStream) or source.apart[0] == 0:
+        return source
+    order = np.arange(len(source.y)).reshape(-1, source.apart[1]).T.ravel()
+    return source._replace(x=source.x[order], y=source.y[order], apart=np.array([0, 1]))
+
+
 def streamed_task(shards: Shards, score: Score, world: World | None, horizon: int, dtype: Any) -> Task:
     """A problem whose clients see their stored samples one by one, in the space of the features."""
     x = seen = np.ascontiguousarray(shards.x, dtype)
