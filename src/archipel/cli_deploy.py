@@ -142,6 +142,7 @@ def make_keys(
     sites: Annotated[
         Path | None, typer.Option("--sites", help="Also put what each client needs into a folder of its name here.")
     ] = None,
+    revoke: Annotated[str, typer.Option(help="A node that nobody is to listen to any more.")] = "",
     renew: Annotated[str, typer.Option(help="A node that gets a new key and certificate in place of its own.")] = "",
 ) -> None:
     """Make an authority for a federation and a certificate for each of its nodes; what is there stays.
@@ -169,6 +170,12 @@ def make_keys(
     for member in roster.members:
         roster.calls(member.name, described.deploy.addresses)  # refuses edges without an address
     ready(folder, "--out" if out else "deploy.keys")
+    if revoke:
+        roster.member(revoke)
+        keys.revoke(folder, revoke)
+        where = f"{revoke} is revoked: copy {folder / keys.REVOKED} to those who listen to it"
+        screen.print(f"{where}; they need no restart.", highlight=False, soft_wrap=True)
+        return
     if renew:
         roster.member(renew)
         keys.renew(folder, renew, hosts[renew], days)

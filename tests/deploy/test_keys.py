@@ -6,6 +6,7 @@ import stat
 import pytest
 
 from archipel.deploy import keys
+from archipel.deploy.real import RealWorld
 from archipel.errors import BadInput
 
 
@@ -56,3 +57,17 @@ def test_a_renewed_certificate_is_another_one_of_the_same_authority(folder):
     keys.check(folder, "b")
     with pytest.raises(BadInput, match="a node whose certificate is in"):
         keys.renew(folder, "nobody", [])
+
+
+def test_the_list_of_those_who_were_revoked_is_found_while_a_node_runs(folder, monkeypatch):
+    world = RealWorld(None, list_of=folder / keys.REVOKED)
+    assert world.revoked() == frozenset()
+    keys.revoke(folder, "b")
+    keys.revoke(folder, "a")
+    monkeypatch.setattr(world, "looked", -1e9)
+    assert world.revoked() == {"a", "b"}
+    (folder / keys.REVOKED).unlink()
+    monkeypatch.setattr(world, "looked", -1e9)
+    assert world.revoked() == {"a", "b"}  # a list that is gone pardons nobody
+    with pytest.raises(BadInput, match="a node whose certificate is in"):
+        keys.revoke(folder, "nobody")

@@ -184,6 +184,29 @@ def test_two_nodes_agree_on_each_others_numbers_whatever_the_length():
     assert short.salt("server") != long.salt("client-1")
 
 
+def test_who_is_revoked_is_neither_heard_nor_waited_for():
+    here = Village(stream(4, 200), 5, pace="quorum", quorum=1.0, deadline=30.0)
+    here.until(lambda: here.nodes["server"].player.round >= 20)
+    here.world.revoked = frozenset({"client-2"})
+    here.until(lambda: here.nodes["server"].office.neighbours["client-2"].left)
+    office, letters = here.nodes["server"].office, here.nodes["server"].office.neighbours["client-2"].letters
+    taken, n = office.neighbours["client-2"].taken, here.nodes["server"].player.round
+    begun = here.world.time
+    here.until(lambda: here.nodes["server"].player.round >= n + 100)
+    assert here.world.time - begun < 30.0  # no round waited for it until its deadline
+    assert office.neighbours["client-2"].taken == taken and not letters
+    assert "its certificate was revoked" in here.hosts["client-2"].sentence  # where the list has come there too
+
+
+def test_a_node_that_knows_of_no_list_is_refused_letter_by_letter():
+    here = Village(stream(3, 100), 6, pace="quorum")
+    here.until(lambda: here.nodes["server"].player.round >= 10)
+    node, other = here.nodes["server"], here.nodes["client-1"]
+    node.world.revoked = lambda: frozenset({"client-1"})
+    here.until(lambda: node.player.round >= 60)
+    assert node.office.faults["of a certificate that was revoked"] > 0 and not other.player.finished
+
+
 def test_thirty_join_and_thirty_leave_during_one_run():
     """The first 30 know of nobody else; the server restarts twice, each time with a longer roster."""
     rounds, first = 300, 30

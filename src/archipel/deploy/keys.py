@@ -14,6 +14,7 @@ from typing import Any
 from archipel.errors import BadInput, Missing
 
 AUTHORITY = "authority"
+REVOKED = "revoked.txt"  # names, beside the certificates
 YEARS, DAYS = 10, 365  # an authority is good for, a certificate is good for
 
 
@@ -46,6 +47,17 @@ def renew(folder: Path, name: str, hosts: Iterable[str], days: int = DAYS) -> No
     if not (folder / f"{name}.pem").exists():
         raise BadInput("--renew", name, f"a node whose certificate is in {folder}")
     make_certificate(folder, name, hosts, days)
+
+
+def revoke(folder: Path, name: str) -> None:
+    """Nodes that find the name in this list, beside their certificates, have nothing more to do with it."""
+    if not (folder / f"{name}.pem").exists():
+        raise BadInput("--revoke", name, f"a node whose certificate is in {folder}")
+    path = folder / REVOKED
+    names = set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
+    fresh = path.with_suffix(".new")
+    fresh.write_text("\n".join(sorted(names | {name})) + "\n", encoding="utf-8")
+    fresh.replace(path)
 
 
 def make_authority(folder: Path) -> None:

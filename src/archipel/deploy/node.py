@@ -111,6 +111,7 @@ class Node:
         """Take in what came, do what can be done, save it, send it; returns the seconds to wait for news."""
         if self.leaves and self.left is None:
             self.leave()
+        self.bar(self.world.revoked())
         came = self.office.pump()
         if came:
             self.player.notice()
@@ -132,6 +133,16 @@ class Node:
         worried = self.begun + self.deploy.patience if self.anxious else FOREVER
         soon = min(self.player.wakes(), self.office.alarm, owed, worried, self.events.tell())
         return max(0.0, soon - self.world.now())
+
+    def bar(self, revoked: frozenset[str]) -> None:
+        """Who was revoked takes no further part: nothing is heard of it, nothing is kept for it, nobody waits."""
+        if self.view.member.name in revoked:
+            raise Halted(f"{self.view.member.name}: its certificate was revoked.")
+        self.office.revoked = revoked
+        for name in revoked & self.office.neighbours.keys():
+            if not self.office.neighbours[name].left:
+                LOG.warning("%s was revoked: going on without it", name)
+                self.player.mailbox.leaves(name)
 
     def acknowledge(self) -> float:
         """Save and acknowledge what was taken, where nothing else does so for a while; returns when that will be.
@@ -341,7 +352,9 @@ def open_node(
     settings |= tls(certificates, name) | access(name, neighbours)
     source = source_of(view, deploy.data, base)
     site = policy.parent / "site" if policy else None
-    world = real_world(name, neighbours, settings, folder or base / deploy.state / name, site)
+    world = real_world(
+        name, neighbours, settings, folder or base / deploy.state / name, site, certificates / keys.REVOKED
+    )
     try:
         return Node(view, world, deploy, source, linger, allowed, leaves)
     except BaseException:

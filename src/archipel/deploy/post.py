@@ -38,6 +38,7 @@ class PostOffice:
         self.restored = False
         self.neighbours = {name: Neighbour(name, self.mine, salt=salt) for name, salt in neighbours.items()}
         self.window = max(4, min(WINDOW, pieces.ROOM // (wire.HEADER.size + vocabulary.widest)))
+        self.revoked: frozenset[str] = frozenset()
         self.faults: Counter[str] = Counter()
         self.traffic: Counter[str] = Counter()
         self.posted = False  # something waits for a checkpoint to leave
@@ -174,7 +175,8 @@ class PostOffice:
     def send(self, other: Neighbour, data: bytes) -> None:
         self.traffic["frames out"] += 1
         self.traffic["bytes out"] += len(data)
-        self.link.send(other.name, data)
+        if other.name not in self.revoked:
+            self.link.send(other.name, data)
 
     def greet(self, other: Neighbour) -> None:
         data = wire.greet(Greeting(other.mine, other.theirs, other.safe_in, other.salted(self.digest)))
@@ -239,6 +241,8 @@ class PostOffice:
         try:
             if other is None:
                 raise Refused("from a stranger")
+            if sender in self.revoked:
+                raise Refused("of a certificate that was revoked")
             other.came += len(data)
             frame = self.vocabulary.read(data)
             if frame.kind == wire.HELLO:

@@ -4,6 +4,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ from archipel.deploy.world import Disk, Link
 from archipel.disk import Folder, SharedFolder
 from archipel.errors import BadInput
 
+LOOK = 1.0  # seconds between two looks at the list of those who were revoked
 BOOT = getattr(time, "CLOCK_BOOTTIME", None)  # counts while the machine sleeps; not on every system
 
 
 class RealWorld:
     """What is around a node on a device."""
 
-    def __init__(self, link: Link, disk: Disk | None = None, site: Disk | None = None):
+    def __init__(self, link: Link, disk: Disk | None = None, site: Disk | None = None, list_of: Path | None = None):
         self.link, self.disk, self.site = link, disk, site
+        self.list_of, self.looked, self.names = list_of, -LOOK, frozenset[str]()  # of those who were revoked
 
     def now(self) -> float:
         return time.monotonic() if BOOT is None else time.clock_gettime(BOOT)
@@ -37,12 +40,24 @@ class RealWorld:
 
         use_secure_noise()
 
+    def revoked(self) -> frozenset[str]:
+        if self.list_of is not None and time.monotonic() >= self.looked + LOOK:
+            self.looked = time.monotonic()
+            with suppress(OSError):  # there is none, or it is being replaced: who was revoked stays so
+                self.names = frozenset(self.list_of.read_text(encoding="utf-8").split())
+        return self.names
+
     def about(self) -> dict[str, Any]:
         return {"pid": os.getpid(), "time": time.time()}
 
 
 def real_world(
-    name: str, neighbours: Iterable[str], settings: dict[str, Any], folder: Path, site: Path | None = None
+    name: str,
+    neighbours: Iterable[str],
+    settings: dict[str, Any],
+    folder: Path,
+    site: Path | None = None,
+    revoked: Path | None = None,
 ) -> RealWorld:
     """A folder, then the network: a node whose folder is in use does not disturb the one that uses it."""
     from archipel.deploy.zenoh_link import ZenohLink
@@ -56,7 +71,7 @@ def real_world(
             shared = SharedFolder(site) if site else None
         except OSError as problem:
             raise BadInput("policy", str(site), f"a folder beside it that can be written to ({problem})") from problem
-        return RealWorld(ZenohLink(name, neighbours, settings), disk, shared)
+        return RealWorld(ZenohLink(name, neighbours, settings), disk, shared, revoked)
     except BaseException:
         disk.close()
         raise

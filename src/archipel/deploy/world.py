@@ -78,5 +78,8 @@ class World(Protocol):
     def secure_noise(self) -> None:
         """From now on privacy noise is drawn where nobody can foresee it."""
 
+    def revoked(self) -> frozenset[str]:
+        """Names whose certificates are no longer good, whatever they say."""
+
     def about(self) -> dict[str, Any]:
         """What a status says of the process."""

@@ -111,6 +111,9 @@ class Door:
     def secure_noise(self) -> None:
         pass  # it comes from the simulation's `secret` all along
 
+    def revoked(self) -> frozenset[str]:
+        return self.simulation.revoked
+
     def about(self) -> dict[str, Any]:
         return {"pid": self.life, "time": self.clock()}
 
@@ -168,6 +171,7 @@ class Simulation:
         self.deploy = federation.deploy
         self.watcher = watcher or Watcher()
         self.secret = SeededSource(seed)
+        self.revoked: frozenset[str] = frozenset()
         self.time = 0.0
         self.queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.order = 0
