@@ -114,9 +114,9 @@ class Result:
             writer = csv.writer(file)
             writer.writerow(["seed", "round", "metric", "value", "node"])
             writer.writerows((s, n, m, repr(v), k) for s, n, m, v, k in self.named_rows())
-        names = self.models[0] if self.models else {}
-        stacked = {name: np.stack([models[name] for models in self.models]) for name in names}
-        arrays: Any = {name: a[0] if len(a) == 1 else a for name, a in stacked.items()}
+        arrays: Any = self.models[0] if self.models else {}
+        if len(self.models) > 1:  # of one seed they are as they are: a million clients' are not copied
+            arrays = {name: np.stack([models[name] for models in self.models]) for name in arrays}
         np.savez(folder / "models.npz", **arrays)
         for i, (told, frame) in enumerate(self.about):
             name = f"model-{told['seed']}.npz" if i else "model.npz"

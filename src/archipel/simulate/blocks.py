@@ -14,7 +14,7 @@ from archipel.node import Edge, Moment, clear, kernel, leaves, row, tabled
 from archipel.simulate.compile import build, uncollected
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.simulate.records import held
-from archipel.simulate.rounds import SILENT, advancing, others_of, rounds_of
+from archipel.simulate.rounds import SILENT, Played, advancing, others_of, rounds_of
 from archipel.turns import Tell
 
 BLOCKS = 16
@@ -90,7 +90,7 @@ class Blocks:
         return leaf.reshape(-1, BLOCKS, *leaf.shape[1:])
 
 
-class BlockEngine:
+class BlockEngine(Played):
     """Plays a large star, on some threads."""
 
     def __init__(self, instance: Instance, threads: int = 1):
@@ -121,11 +121,3 @@ class BlockEngine:
                 self.blocks.play(n, block)
         else:
             list(self.pool.map(lambda block: self.blocks.play(n, block), range(BLOCKS)))
-
-    @property
-    def updates(self) -> int:
-        return self.rounds.updates
-
-    @property
-    def messages(self) -> list[int]:
-        return self.rounds.messages

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from archipel.simulate.compile import build, uncollected
 from archipel.simulate.instance import Instance
 from archipel.simulate.records import held
-from archipel.simulate.rounds import advancing, rounds_of
+from archipel.simulate.rounds import Played, advancing, rounds_of
 
 SHARED = 64  # nodes of a step that are worth a second thread
 
 
-class CompiledEngine:
+class CompiledEngine(Played):
     """Plays an instance."""
 
     def __init__(self, instance: Instance, threads: int = 1):
@@ -41,11 +41,3 @@ class CompiledEngine:
                 self.kernel(n, n + 1, which, 0, parts, self.board, self.arguments)
                 for future in waiting:
                     future.result()
-
-    @property
-    def updates(self) -> int:
-        return self.rounds.updates
-
-    @property
-    def messages(self) -> list[int]:
-        return self.rounds.messages

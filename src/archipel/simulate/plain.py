@@ -12,11 +12,11 @@ from archipel.environment import delay
 from archipel.node import NOTHING, SAID, Rows, row, rows_of
 from archipel.problems.models.learners import answered_together
 from archipel.simulate.instance import Instance
-from archipel.simulate.rounds import UPDATES, Mail, rounds_of
+from archipel.simulate.rounds import UPDATES, Mail, Played, rounds_of
 from archipel.turns import SideBySide, Tell
 
 
-class PlainEngine:
+class PlainEngine(Played):
     """Plays an instance round by round."""
 
     def __init__(self, instance: Instance, side_by_side: bool = True):
@@ -57,14 +57,6 @@ class PlainEngine:
                 except Exception as problem:
                     problem.add_note(f"in round {n}, at {role} {who_failed(problem.__traceback__)}")
                     raise
-
-    @property
-    def updates(self) -> int:
-        return self.rounds.updates
-
-    @property
-    def messages(self) -> list[int]:
-        return self.rounds.messages
 
 
 def cut(table: Any) -> Rows:

@@ -381,6 +381,20 @@ class Rounds(NamedTuple):
         return [int(self.board.counts[:, 1 + i].sum()) for i in range(len(self.mails))]
 
 
+class Played:
+    """What an engine has done: its rounds know it."""
+
+    rounds: Rounds
+
+    @property
+    def updates(self) -> int:
+        return self.rounds.updates
+
+    @property
+    def messages(self) -> list[int]:
+        return self.rounds.messages
+
+
 def rounds_of(instance: Instance, parts: int) -> Rounds:
     """The steps of an instance's turns, for `parts` threads."""
     plan, task, role = instance.plan, instance.task, instance.data_role
