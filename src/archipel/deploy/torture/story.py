@@ -100,15 +100,20 @@ def over(world: Simulation) -> bool:
     return all(host.done for host in world.hosts.values())
 
 
+def calm_time(federation: Federation, speed: float) -> float:
+    """Seconds that it takes if nothing happens."""
+    world = begun(federation, speed, Watcher())
+    world.run(1e9, lambda: over(world))
+    return world.time
+
+
 def tell(federation: Federation | None = None, speed: float = SPEED) -> Story:
     """Play it, and once more without anything happening."""
     federation = federation or hospital()
-    calm = begun(federation, speed, Watcher())
-    calm.run(1e9, lambda: over(calm))
+    story = Story(federation, calm=calm_time(federation, speed))
     traffic = Traffic()
     world = begun(federation, speed, traffic)
-    story = Story(federation, calm=calm.time, word=calm.hosts["server"].last.view.vocabulary.widest)
-    round_takes = calm.time / federation.rounds
+    round_takes = story.calm / federation.rounds
 
     def until(n: int, share: float) -> None:
         """Into the middle of a word of round n."""
@@ -144,6 +149,7 @@ def tell(federation: Federation | None = None, speed: float = SPEED) -> Story:
         traffic.bytes,
         traffic.again,
     )
+    story.word = server.view.vocabulary.widest
     story.sites = {name: host.last.player.messages[1] for name, host in world.hosts.items() if name != "server"}
     story.kept = len(server.office.neighbours[LEAVES].letters)
     return story
