@@ -4,6 +4,7 @@ Node code as it is, with words of their true size, under a clock of its own (`si
 minutes, twice, in the middle of a word; a site that restarts, one that leaves for good, a server that is killed.
 """
 
+import gc
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,13 +79,13 @@ class Story:
 CUTS, RESTARTS, LEAVES = "client-1", "client-2", "client-3"
 
 
-def hospital(weights: int = WEIGHTS, rounds: int = ROUNDS) -> Federation:
+def hospital(weights: int = WEIGHTS, rounds: int = ROUNDS, sites: int = SITES) -> Federation:
     """A network of about so many weights, on pictures of digits dealt to the sites."""
     from archipel.algorithms.deep import FedAvgDeep
     from archipel.problems.deep import Deep
 
     width = max(2, round((-75 + (75 * 75 + 4 * weights) ** 0.5) / 2))  # 64 w + w + w w + w + 10 w + 10
-    problem = Deep(model="mlp", widths=(width, width), clients=SITES, samples=SITES * 64, test=100)
+    problem = Deep(model="mlp", widths=(width, width), clients=sites, samples=sites * 64, test=100)
     deploy = Deployment(pace="quorum", deadline=3600.0, durable=False)
     return Federation(problem, FedAvgDeep(batch=32, local_steps=1), rounds=rounds, every=rounds, deploy=deploy)
 
@@ -104,7 +105,10 @@ def calm_time(federation: Federation, speed: float) -> float:
     """Seconds that it takes if nothing happens."""
     world = begun(federation, speed, Watcher())
     world.run(1e9, lambda: over(world))
-    return world.time
+    time = world.time
+    del world
+    gc.collect()  # hosts and their world know each other: nine networks would stay in memory
+    return time
 
 
 def tell(federation: Federation | None = None, speed: float = SPEED) -> Story:
