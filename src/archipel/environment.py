@@ -7,12 +7,14 @@ algorithm of a comparison meets the same schedule, and a recorded schedule can b
 import csv
 import zipfile
 import zlib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.by_name import in_order
 from archipel.describe import Checked, key
 from archipel.draws import AVAILABLE, DELAY, key_of, uniform
 from archipel.errors import BadInput
@@ -193,19 +195,22 @@ class Attack(Checked):
 class Environment(Checked):
     """Availability, delays and failures of a federation's clients, and who of them lies.
 
-    `availability` is a number, or one number a group; client k belongs to group (k // stride) mod groups, or to the
-    one that `groups` names. Several rows make it change with time: a row lasts `phase` rounds.
+    `availability` is a number, one number a group, or a table by clients' names; client k belongs to group (k //
+    stride) mod groups, or to the one that `groups` names: a list, or a table by clients' names. Several rows make it
+    change with time: a row lasts `phase` rounds.
     """
 
     section = "environment"
 
     availability: Any = key(
         1.0,
-        "how likely a client can talk in a round: one number, one for each group, or rows of them that take turns",
+        "how likely a client can talk in a round: a number, one a group, a table by name, or rows that take turns",
         at_least=0, at_most=1, noun="a probability", symbol="p_k,n",
     )  # fmt: skip
     stride: int = key(1, "how many clients that follow each other are in one group", at_least=1, unit="clients")
-    groups: tuple[int, ...] = key((), "the group of each client, in place of stride", at_least=0)
+    groups: tuple[int, ...] | dict = key(
+        (), "the group of each client, in place of stride: a list, or a table by name", at_least=0
+    )
     phase: int = key(1, "how long a row of availability lasts", at_least=1, unit="rounds")
     delay: Delay = key(lambda: Delay(delta=0.0, limit=0), "how late messages are")
     failure: Failure = key(Failure, "who stops working, and when")
@@ -215,6 +220,15 @@ class Environment(Checked):
         noun="a share of the clients",
     )  # fmt: skip
     replay: str = key("", "a schedule that `archipel run --record` wrote, played again in place of all of this")
+
+    def ordered(self, names: Callable[[], Sequence[str]]) -> "Environment":
+        """The same with lists in place of tables by clients' names."""
+        if isinstance(self.availability, Mapping):
+            chances = in_order(self.availability, names(), "environment.availability")
+            return replace(self, availability=chances, groups=tuple(range(len(chances))))
+        if isinstance(self.groups, Mapping):
+            return replace(self, groups=in_order(self.groups, names(), "environment.groups"))
+        return self
 
     def conditions(self, clients: int, seed: int) -> Conditions:
         """The tables of a run."""

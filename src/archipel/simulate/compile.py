@@ -34,8 +34,15 @@ import numpy as np
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import overload, register_jitable
+from numba.np import linalg
 
 from archipel import draws, node
+from archipel.disk import cache_home
+
+asked, linalg.ensure_blas = linalg.ensure_blas, lambda: None  # asked at import: all of SciPy, which no kernel needs
+import numba.np.arraymath  # noqa: E402
+
+linalg.ensure_blas = asked
 
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -111,9 +118,8 @@ def stamp() -> str:
 
 
 def cache_folder() -> Path:
-    """Where kernels are kept: $ARCHIPEL_CACHE, or the user's cache."""
-    home = os.environ.get("ARCHIPEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "archipel"
-    return Path(home).expanduser() / "kernels"
+    """Where kernels are kept."""
+    return cache_home() / "kernels"
 
 
 def prepare_cache() -> Path:
