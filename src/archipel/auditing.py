@@ -188,11 +188,18 @@ def one_policy(policy: Privacy) -> Privacy:
 
 
 def largest(amount: Any) -> float | None:
-    return None if amount is None else float(amount.high if isinstance(amount, Range) else np.max(amount))
+    return None if amount is None else float(max(several(amount)))
+
+
+def several(amount: Any) -> list[float]:
+    """All numbers of an amount, or the ends of its range."""
+    if isinstance(amount, Range):
+        return [amount.low, amount.high]
+    return [*amount.values()] if isinstance(amount, dict) else np.atleast_1d(amount).tolist()
 
 
 def least(amount: Any) -> float | None:
-    return None if amount is None else float(amount.low if isinstance(amount, Range) else np.min(amount))
+    return None if amount is None else float(min(several(amount)))
 
 
 # --- many runs at once ----------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ register(app)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
 
+EXTRAS = {"scipy": "privacy", "dp_accounting": "privacy", "matplotlib": "figures"}  # what the core goes without
 LISTED = 50  # clients that a table on the screen has
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
@@ -373,6 +374,11 @@ def main() -> None:
         end(str(problem), 2)
     except Diverged as problem:
         end(str(problem), 1)
+    except ModuleNotFoundError as problem:
+        extra = EXTRAS.get((problem.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        end(f"This needs {problem.name}: pip install 'archipel[{extra}]'.", 2)
     except MemoryError as problem:
         said = f" ({problem})" if str(problem) else ""
         end(f"This does not fit in memory{said}: fewer clients, features or samples would.", 2)
