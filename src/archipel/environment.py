@@ -33,7 +33,7 @@ class Conditions(NamedTuple):
     phase: Any  # (1,): rounds a phase lasts
     law: Any  # (clients,): which delay law a client's messages follow
     tail: Any  # (laws, limit + 2): P(delay >= l); beyond the limit a message is lost
-    broken: Any  # (clients, 2): a client does not work from this round until that one
+    broken: Any  # (clients, 2): a client does not work from this round until that one; empty when all work
     recorded: Any  # (rounds, clients) of delays or ABSENT, BROKEN, LOST; empty when conditions are drawn
 
 
@@ -42,6 +42,8 @@ def works(conditions: Any, moment: Any) -> Any:
     """A client that malfunctions does not learn either."""
     if conditions.recorded.shape[0] > 0:
         return conditions.recorded[moment.round % conditions.recorded.shape[0], moment.node] != BROKEN
+    if conditions.broken.shape[0] == 0:
+        return True
     return not conditions.broken[moment.node, 0] <= moment.round < conditions.broken[moment.node, 1]
 
 
@@ -138,7 +140,9 @@ class Failure(Checked):
             raise BadInput("environment.failure.until", self.until, f"a round after start ({self.start}), or none")
 
     def windows(self, clients: int, seed: int) -> Any:
-        """(clients, 2): not working from, until. The failing clients are drawn once per seed."""
+        """(clients, 2): not working from, until; empty where nobody fails. Who does is drawn once per seed."""
+        if self.share == 0:
+            return np.zeros((0, 2), np.int64)
         draws = np.random.default_rng([seed, 11]).random(clients)
         broken = np.zeros((clients, 2), np.int64)
         broken[draws < self.share] = self.start, self.until or FOREVER
@@ -236,7 +240,7 @@ class Environment(Checked):
         return Conditions(
             chance,
             np.array([self.phase], np.int64),
-            prompt.astype(np.int64),
+            prompt.astype(np.uint8),
             tail,
             self.failure.windows(clients, seed),
             recorded,

@@ -163,7 +163,8 @@ def enable() -> None:
     """Make every node function that is marked by now callable from kernels."""
     for function in draws.DRAWS:
         if function not in _enabled:
-            register_jitable(**INLINE)(function)  # exact arithmetic: the same bits as plain Python
+            # nothing here divides by zero; to look would keep loops from being vectorised
+            register_jitable(**INLINE, error_model="numpy")(function)
             _enabled.add(function)
     for plain, loop in node.FAST.items():
         if plain not in _enabled:
