@@ -105,16 +105,14 @@ def calm_time(federation: Federation, speed: float) -> float:
     """Seconds that it takes if nothing happens."""
     world = begun(federation, speed, Watcher())
     world.run(1e9, lambda: over(world))
-    time = world.time
-    del world
-    gc.collect()  # hosts and their world know each other: nine networks would stay in memory
-    return time
+    return world.time
 
 
 def tell(federation: Federation | None = None, speed: float = SPEED) -> Story:
     """Play it, and once more without anything happening."""
     federation = federation or hospital()
     story = Story(federation, calm=calm_time(federation, speed))
+    gc.collect()  # hosts and their world know each other: nine networks would stay in memory
     traffic = Traffic()
     world = begun(federation, speed, traffic)
     round_takes = story.calm / federation.rounds
