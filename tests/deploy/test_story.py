@@ -2,8 +2,10 @@
 
 import pytest
 
+from archipel import FedAvg, Federation, Linear
 from archipel.deploy.torture import story
-from archipel.deploy.torture.simulation import Watcher
+from archipel.deploy.torture.simulation import Simulation, Watcher
+from archipel.deployment import Deployment
 
 
 def test_what_all_are_told_is_in_memory_once():
@@ -35,3 +37,22 @@ def test_it_ends_by_itself_and_nothing_is_lost():
     assert 0 < told.sites[story.LEAVES] < 8 and told.kept == 0
     assert told.again < 40e6, "pieces to see who is back, and a word or two: it does not depend on the network's size"
     assert 2 * story.CUT < told.seconds < told.calm + 2 * story.CUT + 600
+
+
+def test_a_link_on_which_a_piece_takes_long_carries_little_twice():
+    """Five pieces (the last has four bytes), each of which takes 12 seconds: less than a fifth more than the link needs for the bare words."""
+    problem = Linear(clients=2, features=10_000, samples=8, test=8)
+    deploy = Deployment(pace="quorum", deadline=1e6, patience=1e6)
+    federation = Federation(problem, FedAvg(step=1e-9), rounds=4, every=4, precision="float32", deploy=deploy)
+    traffic, speed = story.Traffic(), 833.0
+    world = Simulation(federation, 1, traffic)
+    world.speed, world.piece = speed, 10_000
+    world.start_all()
+    world.run(1e6, lambda: story.over(world))
+    server = world.hosts["server"].last
+    word = server.view.vocabulary.widest
+    assert server.view.vocabulary.pieces(1) == 5 and server.player.round == 4
+    updates = [world.hosts[f"client-{k}"].last.player.updates for k in range(2)]
+    assert updates == [4, 4]
+    assert world.time < 1.2 * 4 * 2 * word / speed + 60, (world.time, 8 * word / speed)
+    assert traffic.again < 0.25 * traffic.bytes, (traffic.again, traffic.bytes)
