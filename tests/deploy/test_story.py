@@ -1,6 +1,7 @@
 """The hospital's story, with a network whose words go in pieces."""
 
 import pytest
+from processes_here import processes_in
 
 from archipel import FedAvg, Federation, Linear
 from archipel.deploy.torture import story
@@ -40,7 +41,7 @@ def test_it_ends_by_itself_and_nothing_is_lost():
 
 
 def test_a_link_on_which_a_piece_takes_long_carries_little_twice():
-    """Five pieces (the last has four bytes), each of which takes 12 seconds: less than a fifth more than the link needs for the bare words."""
+    """Four pieces and four bytes; each takes 12 seconds. Less than a fifth more than the link needs for bare words."""
     problem = Linear(clients=2, features=10_000, samples=8, test=8)
     deploy = Deployment(pace="quorum", deadline=1e6, patience=1e6)
     federation = Federation(problem, FedAvg(step=1e-9), rounds=4, every=4, precision="float32", deploy=deploy)
@@ -56,3 +57,18 @@ def test_a_link_on_which_a_piece_takes_long_carries_little_twice():
     assert updates == [4, 4]
     assert world.time < 1.2 * 4 * 2 * word / speed + 60, (world.time, 8 * word / speed)
     assert traffic.again < 0.25 * traffic.bytes, (traffic.again, traffic.bytes)
+
+
+@pytest.mark.long
+def test_it_is_told_by_real_processes_too(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    pytest.importorskip("zenoh")
+    from archipel.deploy import hospital
+
+    told = hospital.tell(tmp_path)
+    print("\n".join(f"{what}: {value}" for what, value in told.rows(told)))
+    assert told.reached == hospital.ROUNDS and told.lost == 0 and len(told.happened) == 5
+    assert 0 < told.updates[story.LEAVES] < hospital.ROUNDS
+    assert told.words < told.links < 2 * told.words
+    assert not processes_in(tmp_path)
