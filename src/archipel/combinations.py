@@ -44,7 +44,7 @@ TINY: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {  # data kind -> prob
         ("related", {"clients": CLIENTS, "tasks": 2, "size": 4, "samples": (3, 6), "test": 10}),
     ),
     "deep": (
-        ("deep", {"clients": CLIENTS, "model": "mlp", "widths": (4,), "samples": 120, "test": 20, "shrink": 2}),
+        ("deep", {"clients": CLIENTS, "model": "mlp", "widths": (4,), "samples": 84, "test": 20, "shrink": 2}),
     ),
 }  # fmt: skip
 
