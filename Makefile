@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests src docs README.md
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-long lint types imports docs bench clean
+.PHONY: demo test test-long lint types imports docs dist bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/archipel compare examples/flagship/*.toml --out results/demo
@@ -26,21 +26,35 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.core
-	$(BIN)/archipel explain --markdown > docs/reference.md
+docs: $(VENV)/.docs
+	$(BIN)/python docs/make.py build/docs
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	@echo "build/site/index.html"
+
+dist: $(VENV)/.dev
+	rm -rf dist build/tried
+	$(BIN)/python -m build --outdir dist
+	for made in dist/*.whl dist/*.tar.gz; do rm -rf build/tried && $(PYTHON) -m venv build/tried && \
+	  build/tried/bin/python -m pip install --quiet --disable-pip-version-check $$made && (cd build/tried && \
+	  bin/archipel --version && bin/archipel new here && bin/archipel run here/federation.toml --rounds 5 --out out) || exit 1; done
+	du -sm build/tried
 
 bench: $(VENV)/.core
 	$(BIN)/python benchmarks/performance.py docs/performance.md
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[privacy,figures]"
 	touch $@
 
 $(VENV)/.dev: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c packaging/constraints.txt -e ".[all,dev]"
 	touch $@ $(VENV)/.core
 
+$(VENV)/.docs: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) results build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -99,7 +99,7 @@ def test_a_roster_file(folder):
     assert loaded(folder, (names, 'roster = "roster.csv"')).setup().task.samples == (24, 16, 20)
     for text, said in [
         ("name\n", "one name"),
-        ("name\nserver\n", "neither server"),
+        ("name\nserver\n", "not server"),
         ("who\nann\n", "columns name"),
         ("name,samples\nann,0\n", "whole number"),
         ("name\nann\nann\n", "each name once"),

@@ -41,6 +41,25 @@ def test_compiled_draws_agree_with_plain_python(kind):
     np.testing.assert_allclose(out, plain, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_draws_of_many_keys_are_those_of_each(kind):
+    """A seventh of them are in the tails."""
+    many_at_once, one = getattr(draws, f"{kind}s"), getattr(draws, kind)
+    keys = np.array([draws.key_of(3, i, 1) for i in range(3000)], np.uint64)
+    expected = np.array([one(int(key), 5) for key in keys])
+    out = np.zeros(3001)
+    many_at_once(out, keys, 3000, 5)
+    assert np.array_equal(out[:3000], expected) and out[3000] == 0
+
+    def run(out, keys):
+        many_at_once(out, keys, 3000, 5)
+
+    out[:] = 0
+    build(run)(out, keys)
+    np.testing.assert_allclose(out[:3000], expected, rtol=1e-13, atol=1e-15)
+    assert out[3000] == 0
+
+
 def test_the_hash_is_splitmix64():
     """The first outputs of the reference generator for seed 0 (Steele, Lea, Flood; the state is a counter)."""
     golden = draws.GOLDEN
@@ -73,6 +92,6 @@ def test_draws_of_other_nodes_rounds_purposes_and_indices_are_unrelated():
 
 
 def test_purposes_are_all_different():
-    names = [n for n in vars(draws) if n.isupper() and n not in ("MASK", "GOLDEN", "DRAWS")]
+    names = [n for n in vars(draws) if n.isupper() and n not in ("MASK", "GOLDEN", "MIDDLE", "FAR", "BEYOND", "DRAWS")]
     numbers = [getattr(draws, name) for name in names]
     assert len(set(numbers)) == len(numbers)

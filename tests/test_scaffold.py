@@ -6,7 +6,7 @@ import pytest
 
 from archipel import Federation
 from archipel.errors import BadInput
-from archipel.scaffold import scaffold
+from archipel.scaffold import copy_example, examples, scaffold
 
 
 def test_what_is_made_runs(tmp_path, monkeypatch, capsys):
@@ -19,3 +19,12 @@ def test_what_is_made_runs(tmp_path, monkeypatch, capsys):
     assert "OnlineFed" in capsys.readouterr().out
     with pytest.raises(BadInput, match="does not exist yet"):
         scaffold(tmp_path / "buoys")
+
+
+def test_every_example_comes_with_the_package(tmp_path):
+    names = [name for name, _ in examples()]
+    assert {"pao-fed-c2", "zcdp-nfl", "pldp-fl"} < set(names) and len(names) == len(set(names))
+    copy_example("zcdp-nfl", tmp_path / "here")
+    assert Federation.load(tmp_path / "here" / "federation.toml").algorithm.__class__.__name__ == "ZcdpNfl"
+    with pytest.raises(BadInput, match='"zcdp-nfl"'):
+        copy_example("zcdp-nfi", tmp_path / "there")

@@ -21,20 +21,23 @@ def register(app: typer.Typer) -> None:
     app.command("explain")(explain_)
 
 
-def new(folder: Annotated[Path, typer.Argument(help="A folder that is made.")]) -> None:
+def new(
+    folder: Annotated[Path, typer.Argument(help="A folder that is made.")],
+    example: Annotated[str, typer.Option(help="One of `archipel list examples` instead, such as zcdp-nfl.")] = "",
+) -> None:
     """Make a folder with data, a description and a script, all of which run.
 
     Example: archipel new buoys
     """
-    from archipel.scaffold import scaffold
+    from archipel.scaffold import copy_example, scaffold
 
-    made = scaffold(folder)
+    made = copy_example(example, folder) if example else scaffold(folder)
     screen.print(f"{len(made)} files in {folder}. Try: cd {folder}; archipel check federation.toml", highlight=False)
 
 
 def list_(
     what: Annotated[
-        str, typer.Argument(help="algorithms, parts, combinations, problems, topologies, figures or datasets")
+        str, typer.Argument(help="algorithms, parts, combinations, problems, topologies, figures, datasets or examples")
     ],
 ) -> None:
     """Name what there is.
@@ -49,6 +52,7 @@ def list_(
         "topologies": lambda: listed_kinds("topology"),
         "figures": listed_figures,
         "datasets": listed_datasets,
+        "examples": listed_examples,
     }
     if what not in makers:
         raise BadInput("what", what, did_you_mean(what, makers))
@@ -87,9 +91,9 @@ def explain_(
 
 
 def listed_kinds(section: str) -> Iterator[tuple[str, str]]:
-    from archipel.reference import KINDS, first_line
+    from archipel.reference import everything
 
-    return ((name, first_line(cls)) for name, cls in KINDS[section].items())
+    yield from everything()[1][section].items()
 
 
 def listed_parts() -> Iterator[tuple[str, str, str]]:
@@ -130,3 +134,9 @@ def listed_datasets() -> Iterator[tuple[str, str, str, str]]:
 
     here = {True: "here", False: "not here"}
     return ((d.name, here[bool(d.available())], d.description, d.licence) for d in DATASETS.values())
+
+
+def listed_examples() -> Iterator[tuple[str, str]]:
+    from archipel.scaffold import examples
+
+    return ((name, path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")) for name, path in examples())

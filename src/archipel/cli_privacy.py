@@ -8,8 +8,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from archipel.node import named_leaves
-
 LISTED = 100  # clients that get a row each; more are put together where their numbers are the same
 WIDE = 110  # columns that the table needs, also where nobody looks (in a pipe)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of clients may look like either
@@ -126,6 +124,8 @@ def known(instance: Any, readable: bool) -> dict[str, list[str]]:
     """What is known of clients' data without noise: what the description declares, what is taken from everyone's data
     to set things up, and what messages say beside the model.
     """
+    from archipel.node import named_leaves
+
     task = instance.task
     taken = [*task.assumed_public]
     if readable:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from archipel.by_name import OTHERS, in_order
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.topology import files
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
-RESERVED = ("server", "authority")
+RESERVED = ("server", "authority", OTHERS)
 MARK = "{name}"
 
 
@@ -78,20 +79,25 @@ class Clients(Checked):
 
     names: tuple[str, ...] = key((), "the clients' names: letters, digits, - and _")
     roster: str = key("", 'a csv file in place of names, with the columns "name" and, where it is public, "samples"')
-    samples: tuple[int, ...] = key((), "how many samples each has, in the order of the names; public", at_least=1)
+    samples: tuple[int, ...] | dict = key(
+        (), "how many samples each has, in the order of the names, or a table by name; public", at_least=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.roster and (self.names or self.samples):
             raise BadInput("clients.roster", self.roster, "either a roster or names")
         check_names("clients.names", self.names)
+        if isinstance(self.samples, dict):
+            object.__setattr__(self, "samples", in_order(self.samples, self.names, "clients.samples"))
+            super().__post_init__()
         if self.samples and len(self.samples) != len(self.names):
             raise BadInput("clients.samples", list(self.samples), f"{len(self.names)} numbers, one for each name")
 
     def people(self, site: Site | None = None) -> People | None:
         """Everyone, as seen from a site; nobody where the problem knows its clients itself."""
         if not self.roster:
-            return People(self.names, self.samples, site) if self.names else None
+            return People(self.names, tuple(self.samples), site) if self.names else None
         table = files.read("clients.roster", self.roster, ("name",), ("samples",))
         names = tuple(table.columns["name"])
         check_names("clients.roster", names)
@@ -108,6 +114,6 @@ def check_names(where: str, names: tuple[str, ...]) -> None:
     """Refuse names that cannot be those of files and certificates, or of two clients."""
     for place, name in enumerate(names):
         if not NAME.fullmatch(name) or name in RESERVED:
-            raise BadInput(where, name, "letters, digits, - and _, at most 60, and neither server nor authority")
+            raise BadInput(where, name, "letters, digits, - and _, at most 60, and not server, authority or others")
         if name in names[:place]:
             raise BadInput(where, name, "each name once")

@@ -11,6 +11,12 @@ from archipel.errors import BadInput
 force = getattr(os, "fdatasync", os.fsync)  # not on every system
 
 
+def cache_home() -> Path:
+    """What can be made again is kept here: $ARCHIPEL_CACHE, or the user's cache."""
+    home = os.environ.get("ARCHIPEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "archipel"
+    return Path(home).expanduser()
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A whole file in the place of another: who reads it sees one or the other, whatever stops us."""

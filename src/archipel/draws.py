@@ -10,6 +10,7 @@ from typing import Any
 
 MASK = 0xFFFFFFFFFFFFFFFF
 GOLDEN = 0x9E3779B97F4A7C15
+MIDDLE, FAR, BEYOND = 0.425, 2.0**60, 16.0  # of `normal`
 
 # The purposes of draws. A draw for one purpose never depends on how many were made for another.
 ARRIVES = 1  # does a client get new data this round
@@ -68,19 +69,44 @@ def integer(key: Any, purpose: Any, index: Any, below: Any) -> Any:
 
 def normal(key: Any, purpose: Any, index: Any = 0) -> Any:
     """Standard normal, by inverting the distribution function (Wichura, Applied Statistics 37, 1988: AS 241)."""
-    p = uniform(key, purpose, index)
+    found = middle(uniform(key, purpose, index))
+    return tail(found / FAR) if found > BEYOND else found
+
+
+def normals(out: Any, keys: Any, count: Any, purpose: Any) -> None:
+    """The first normal draw of each of some keys. The first loop has no branches, so it is done many at a time."""
+    for j in range(count):
+        out[j] = middle(uniform(u64(keys[j]), purpose))
+    for j in range(count):
+        while out[j] > BEYOND:  # once: a compiler would take both ways of an `if`, and a logarithm for each
+            out[j] = tail(out[j] / FAR)
+
+
+def uniforms(out: Any, keys: Any, count: Any, purpose: Any) -> None:
+    """The first uniform draw of each of some keys."""
+    for j in range(count):
+        out[j] = uniform(u64(keys[j]), purpose)
+
+
+def middle(p: Any) -> Any:
+    """The normal quantile of p in the middle, 0.075 to 0.925; else p itself, times a power of two that takes it beyond
+    all quantiles.
+    """
     q = p - 0.5
-    if abs(q) <= 0.425:
-        r = 0.180625 - q * q
-        a = 2.5090809287301226727e3 * r + 3.3430575583588128105e4
-        a = (a * r + 6.7265770927008700853e4) * r + 4.5921953931549871457e4
-        a = (a * r + 1.3731693765509461125e4) * r + 1.9715909503065514427e3
-        a = (a * r + 1.3314166789178437745e2) * r + 3.3871328727963666080e0
-        b = 5.2264952788528545610e3 * r + 2.8729085735721942674e4
-        b = (b * r + 3.9307895800092710610e4) * r + 2.1213794301586595867e4
-        b = (b * r + 5.3941960214247511077e3) * r + 6.8718700749205790830e2
-        b = (b * r + 4.2313330701600911252e1) * r + 1.0
-        return q * a / b
+    r = 0.180625 - q * q
+    a = 2.5090809287301226727e3 * r + 3.3430575583588128105e4
+    a = (a * r + 6.7265770927008700853e4) * r + 4.5921953931549871457e4
+    a = (a * r + 1.3731693765509461125e4) * r + 1.9715909503065514427e3
+    a = (a * r + 1.3314166789178437745e2) * r + 3.3871328727963666080e0
+    b = 5.2264952788528545610e3 * r + 2.8729085735721942674e4
+    b = (b * r + 3.9307895800092710610e4) * r + 2.1213794301586595867e4
+    b = (b * r + 5.3941960214247511077e3) * r + 6.8718700749205790830e2
+    b = (b * r + 4.2313330701600911252e1) * r + 1.0
+    return q * a / b if abs(q) <= MIDDLE else p * FAR
+
+
+def tail(p: Any) -> Any:
+    """The normal quantile of p below 0.075 or above 0.925."""
     r = math.sqrt(-math.log(min(p, 1.0 - p)))
     if r <= 5.0:
         r -= 1.6
@@ -102,7 +128,7 @@ def normal(key: Any, purpose: Any, index: Any = 0) -> Any:
         b = (b * r + 1.84631831751005468180e-5) * r + 7.86869131145613259100e-4
         b = (b * r + 1.48753612908506148525e-2) * r + 1.36929880922735805310e-1
         b = (b * r + 5.99832206555887937690e-1) * r + 1.0
-    return math.copysign(a / b, q)
+    return math.copysign(a / b, p - 0.5)
 
 
 def laplace(key: Any, purpose: Any, index: Any = 0) -> Any:
@@ -111,4 +137,6 @@ def laplace(key: Any, purpose: Any, index: Any = 0) -> Any:
     return -math.copysign(math.log(1.0 - 2.0 * abs(q)), q)
 
 
-DRAWS: list[Callable[..., Any]] = [scramble, key_of, bits, uniform, integer, normal, laplace]
+DRAWS: list[Callable[..., Any]] = [
+    scramble, key_of, bits, uniform, uniforms, integer, middle, tail, normal, normals, laplace
+]  # fmt: skip

@@ -7,12 +7,14 @@ algorithm of a comparison meets the same schedule, and a recorded schedule can b
 import csv
 import zipfile
 import zlib
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.by_name import in_order
 from archipel.describe import Checked, key
 from archipel.draws import AVAILABLE, DELAY, key_of, uniform
 from archipel.errors import BadInput
@@ -31,7 +33,7 @@ class Conditions(NamedTuple):
     phase: Any  # (1,): rounds a phase lasts
     law: Any  # (clients,): which delay law a client's messages follow
     tail: Any  # (laws, limit + 2): P(delay >= l); beyond the limit a message is lost
-    broken: Any  # (clients, 2): a client does not work from this round until that one
+    broken: Any  # (clients, 2): a client does not work from this round until that one; empty when all work
     recorded: Any  # (rounds, clients) of delays or ABSENT, BROKEN, LOST; empty when conditions are drawn
 
 
@@ -40,6 +42,8 @@ def works(conditions: Any, moment: Any) -> Any:
     """A client that malfunctions does not learn either."""
     if conditions.recorded.shape[0] > 0:
         return conditions.recorded[moment.round % conditions.recorded.shape[0], moment.node] != BROKEN
+    if conditions.broken.shape[0] == 0:
+        return True
     return not conditions.broken[moment.node, 0] <= moment.round < conditions.broken[moment.node, 1]
 
 
@@ -136,7 +140,9 @@ class Failure(Checked):
             raise BadInput("environment.failure.until", self.until, f"a round after start ({self.start}), or none")
 
     def windows(self, clients: int, seed: int) -> Any:
-        """(clients, 2): not working from, until. The failing clients are drawn once per seed."""
+        """(clients, 2): not working from, until; empty where nobody fails. Who does is drawn once per seed."""
+        if self.share == 0:
+            return np.zeros((0, 2), np.int64)
         draws = np.random.default_rng([seed, 11]).random(clients)
         broken = np.zeros((clients, 2), np.int64)
         broken[draws < self.share] = self.start, self.until or FOREVER
@@ -189,19 +195,22 @@ class Attack(Checked):
 class Environment(Checked):
     """Availability, delays and failures of a federation's clients, and who of them lies.
 
-    `availability` is a number, or one number a group; client k belongs to group (k // stride) mod groups, or to the
-    one that `groups` names. Several rows make it change with time: a row lasts `phase` rounds.
+    `availability` is a number, one number a group, or a table by clients' names; client k belongs to group (k //
+    stride) mod groups, or to the one that `groups` names: a list, or a table by clients' names. Several rows make it
+    change with time: a row lasts `phase` rounds.
     """
 
     section = "environment"
 
     availability: Any = key(
         1.0,
-        "how likely a client can talk in a round: one number, one for each group, or rows of them that take turns",
+        "how likely a client can talk in a round: a number, one a group, a table by name, or rows that take turns",
         at_least=0, at_most=1, noun="a probability", symbol="p_k,n",
     )  # fmt: skip
     stride: int = key(1, "how many clients that follow each other are in one group", at_least=1, unit="clients")
-    groups: tuple[int, ...] = key((), "the group of each client, in place of stride", at_least=0)
+    groups: tuple[int, ...] | dict = key(
+        (), "the group of each client, in place of stride: a list, or a table by name", at_least=0
+    )
     phase: int = key(1, "how long a row of availability lasts", at_least=1, unit="rounds")
     delay: Delay = key(lambda: Delay(delta=0.0, limit=0), "how late messages are")
     failure: Failure = key(Failure, "who stops working, and when")
@@ -211,6 +220,15 @@ class Environment(Checked):
         noun="a share of the clients",
     )  # fmt: skip
     replay: str = key("", "a schedule that `archipel run --record` wrote, played again in place of all of this")
+
+    def ordered(self, names: Callable[[], Sequence[str]]) -> "Environment":
+        """The same with lists in place of tables by clients' names."""
+        if isinstance(self.availability, Mapping):
+            chances = in_order(self.availability, names(), "environment.availability")
+            return replace(self, availability=chances, groups=tuple(range(len(chances))))
+        if isinstance(self.groups, Mapping):
+            return replace(self, groups=in_order(self.groups, names(), "environment.groups"))
+        return self
 
     def conditions(self, clients: int, seed: int) -> Conditions:
         """The tables of a run."""
@@ -222,7 +240,7 @@ class Environment(Checked):
         return Conditions(
             chance,
             np.array([self.phase], np.int64),
-            prompt.astype(np.int64),
+            prompt.astype(np.uint8),
             tail,
             self.failure.windows(clients, seed),
             recorded,

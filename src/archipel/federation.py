@@ -7,8 +7,9 @@
 [0, 25, 50]
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,8 @@ class Federation(Checked):
         attack = self.environment.attack
         if attack.share > 0 and attack.kind == "labels":
             task = turned_around(task, attack.liars(task.clients, seed))
-        return Setup(task, graph, dtype, self.rounds, seed, self.privacy, attack if attack.forges else None)
+        privacy = self.privacy and self.privacy.ordered(partial(names_in, graph))
+        return Setup(task, graph, dtype, self.rounds, seed, privacy, attack if attack.forges else None)
 
     def instance(self, seed: int | None = None, setup: Setup | None = None) -> Instance:
         """Everything an engine plays, for a seed, or for a setup that is there already."""
@@ -183,7 +185,7 @@ class Federation(Checked):
             raise BadInput("environment.attack.kind", setup.attack.kind, right)
         if setup.start is not None:
             check_start(plan, setup.start, kind_of(self.algorithm))
-        conditions = self.environment.conditions(setup.task.clients, setup.seed)
+        conditions = self.environment.ordered(partial(names_in, setup.graph)).conditions(setup.task.clients, setup.seed)
         if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
             raise BadInput("environment.delay", self.environment.delay.kind, right)
@@ -224,6 +226,11 @@ class Federation(Checked):
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""
         return replace(self, **changes)
+
+
+def names_in(graph: Any) -> Sequence[str]:
+    """The clients' names, as ledgers have them."""
+    return graph.names or [f"client-{k}" for k in range(graph.clients)]
 
 
 def check_start(plan: Any, start: dict[str, Any], kind: str) -> None:

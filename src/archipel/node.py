@@ -70,6 +70,18 @@ class Edge(NamedTuple):
     place: Any = 0  # of the sender among all that the receiver ever hears
 
 
+FEW = 128  # nodes whose draws are made together
+
+
+class Few(NamedTuple):
+    """Some nodes that are looked at together."""
+
+    nodes: Any  # (FEW,): their numbers
+    keys: Any  # of their draws this round
+    first: Any  # draws, one a node
+    second: Any
+
+
 NOTHING, SAID, LEARNED = 0, 1, 2  # what became of an act: nothing; it says something; it learned, in silence
 
 
@@ -88,6 +100,10 @@ def clear(record: Any) -> None:
     """Zero every array of a record."""
     for array in leaves(record):
         array[...] = 0
+
+
+def fetch(table: Any, k: Any) -> None:
+    """Node k is next, or soon: compiled code asks memory for its row meanwhile. There may be no such row."""
 
 
 def leaves(record: Any) -> Iterator[Any]:
@@ -284,13 +300,17 @@ def cosines(out: Any, phases: Any, directions: Any, x: Any, scale: Any) -> None:
 
 @fast(cosines)
 def cosines_loop(out: Any, phases: Any, directions: Any, x: Any, scale: Any) -> None:
-    """The cosine is the sine of a quarter turn less: an odd polynomial, short in float32, which vectorises."""
-    real = out.dtype.type
     size = out.shape[0]
+    if x.shape[0] == 4:  # as scalars, or the loop does not vectorise; and in one loop: nothing waits for memory
+        a, b, c, d = x[0], x[1], x[2], x[3]
+        for j in range(size):
+            turned = a * directions[0, j] + b * directions[1, j] + c * directions[2, j] + d * directions[3, j]
+            out[j] = scale * cosine(phases[j] + turned, out)
+        return
     for j in range(size):
         out[j] = phases[j]
     i = 0
-    while i + 4 <= x.shape[0]:  # four inputs at a time, as scalars, or the loop does not vectorise
+    while i + 4 <= x.shape[0]:
         a, b, c, d = x[i], x[i + 1], x[i + 2], x[i + 3]
         for j in range(size):
             out[j] += (
@@ -302,20 +322,23 @@ def cosines_loop(out: Any, phases: Any, directions: Any, x: Any, scale: Any) -> 
         for j in range(size):
             out[j] += a * directions[i, j]
         i += 1
-    if out.itemsize == 4:
-        for j in range(size):
-            s = quarter_less(out[j], real(0.15915494309189535), real(0.5), real(0.25))
-            q = s * s
-            p = real(42.05869394) + q * real(-15.09464258)
-            p = real(81.60524928) + q * (real(-76.70585975) + q * p)
-            out[j] = scale * (s * (real(6.283185307) + q * (real(-41.34170224) + q * p)))
-    else:
-        for j in range(size):
-            s = quarter_less(out[j], real(0.15915494309189535), real(0.5), real(0.25))
-            q = s * s
-            p = SINE[8] + q * (SINE[9] + q * SINE[10])
-            p = SINE[4] + q * (SINE[5] + q * (SINE[6] + q * (SINE[7] + q * p)))
-            out[j] = scale * (s * (SINE[0] + q * (SINE[1] + q * (SINE[2] + q * (SINE[3] + q * p)))))
+    for j in range(size):
+        out[j] = scale * cosine(out[j], out)
+
+
+@kernel
+def cosine(phase: Any, like: Any) -> Any:
+    """The cosine is the sine of a quarter turn less: an odd polynomial, short in float32, which vectorises."""
+    real = like.dtype.type
+    s = quarter_less(phase, real(0.15915494309189535), real(0.5), real(0.25))
+    q = s * s
+    if like.itemsize == 4:
+        p = real(42.05869394) + q * real(-15.09464258)
+        p = real(81.60524928) + q * (real(-76.70585975) + q * p)
+        return s * (real(6.283185307) + q * (real(-41.34170224) + q * p))
+    p = real(SINE[8]) + q * (real(SINE[9]) + q * real(SINE[10]))
+    p = real(SINE[4]) + q * (real(SINE[5]) + q * (real(SINE[6]) + q * (real(SINE[7]) + q * p)))
+    return s * (real(SINE[0]) + q * (real(SINE[1]) + q * (real(SINE[2]) + q * (real(SINE[3]) + q * p))))
 
 
 @kernel

@@ -2,16 +2,21 @@
 
 import dataclasses
 import inspect
+import json
 import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from archipel.clients import Clients
 from archipel.deployment import Deployment
 from archipel.describe import REQUIRED, Key, expected, keys_of, toml
+from archipel.disk import cache_home, replacing
 from archipel.environment import Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
@@ -104,6 +109,29 @@ def limits(hint: Any, right: Key) -> str:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+@cache
+def everything() -> tuple[list[Entry], dict[str, dict[str, str]]]:
+    """All keys, and all kinds with their first sentences: read off every kind's module, once for each version of them
+    (in the user's cache), as importing them all takes longer than a person waits.
+    """
+    package = Path(__file__).parent
+    stamp = [[str(path), path.stat().st_mtime_ns] for path in sorted(package.rglob("*.py"))]
+    kept = cache_home() / "reference.json"
+    try:
+        told = json.loads(kept.read_text(encoding="utf-8"))
+        if told["of"] == stamp:
+            return [Entry(*entry) for entry in told["entries"]], told["kinds"]
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or not ours
+        pass
+    found = list(entries())
+    lines = {section: {kind: first_line(cls) for kind, cls in kinds.items()} for section, kinds in KINDS.items()}
+    with suppress(OSError):  # a home that cannot be written to
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(kept) as file:
+            file.write(json.dumps({"of": stamp, "entries": found, "kinds": lines}).encode())
+    return found, lines
+
+
 class Answer(NamedTuple):
     """What `archipel explain` says: a title, what it is, and keys (or kinds, with their first sentence)."""
 
@@ -121,21 +149,21 @@ def explain(word: str) -> Answer:
     for section, kinds in KINDS.items():
         if word == section:
             text = f"{meaning_of(section)}. Its kind is one of these:"
-            keys = merged([entry for entry in entries("algorithm") if entry.key == word])
-            return Answer(f"[{section}]", text, keys, {kind: first_line(cls) for kind, cls in kinds.items()})
+            keys = merged([entry for entry in everything()[0] if entry.key == word])
+            return Answer(f"[{section}]", text, keys, everything()[1][section])
         if word in kinds:
             cls = kinds[word]
             return Answer(f'[{section}] kind = "{word}"', about(cls), list(entries_of(cls, section, word)), {})
     if word in TABLES:
         return Answer(f"[{word}]", about(TABLES[word]), list(entries_of(TABLES[word], word, "")), {})
-    section = word.split(".")[0]
-    everything = list(entries(*[name for name in (*KINDS, *TABLES) if name.split(".")[0] == section]))
+    section, listed = word.split(".")[0], everything()[0]
+    inside = [e for e in listed if e.section.split(".")[0] == section] or listed
     for names in (lambda e: (e.key, f"{e.kind}.{e.name}"), lambda e: (e.name,), lambda e: (e.name.split(".")[-1],)):
-        found = [entry for entry in everything if {word, word.replace("-", "_")} & set(names(entry))]
+        found = [entry for entry in inside if {word, word.replace("-", "_")} & set(names(entry))]
         if found:
             return Answer(word, "", merged(found), {})
-    known = [*TOP, *(kind for kinds in KINDS.values() for kind in kinds), *{e.key for e in everything}]
-    known += {entry.name.split(".")[-1] for entry in everything}
+    known = [*TOP, *(kind for kinds in KINDS.values() for kind in kinds), *{e.key for e in inside}]
+    known += {entry.name.split(".")[-1] for entry in inside}
     near = get_close_matches(word, known, 3)
     right = (
         " or ".join(f'"{name}"' for name in near) or "a kind, a section or a key; `archipel explain` names the sections"

@@ -117,6 +117,8 @@ class Result:
         arrays: Any = self.models[0] if self.models else {}
         if len(self.models) > 1:  # of one seed they are as they are: a million clients' are not copied
             arrays = {name: np.stack([models[name] for models in self.models]) for name in arrays}
+        if "clients" in arrays and self.graph is not None and len(self.graph.names):
+            arrays = {**arrays, "names": np.array(self.graph.names)}
         np.savez(folder / "models.npz", **arrays)
         for i, (told, frame) in enumerate(self.about):
             name = f"model-{told['seed']}.npz" if i else "model.npz"

@@ -1,10 +1,12 @@
 """`archipel new`: a folder with data, a description and a script, all of which run."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from shutil import copy
 
 import numpy as np
 
-from archipel.errors import BadInput
+from archipel.errors import BadInput, did_you_mean
 
 DESCRIPTION = """# What is learned, by whom, and what goes wrong. `archipel explain KEY` says what a key means.
 rounds = 300
@@ -37,10 +39,30 @@ for algorithm in (federation.algorithm, OnlineFed(step=0.3)):
 '''
 
 
-def scaffold(folder: Path, clients: int = 6, samples: int = 240) -> list[Path]:
-    """Write the three of them into a new folder; what is there is never written over."""
+def examples() -> Iterator[tuple[str, Path]]:
+    """The descriptions that come with the package, by name."""
+    return ((path.stem, path) for path in sorted((Path(__file__).parent / "examples").rglob("*.toml")))
+
+
+def copy_example(name: str, folder: Path) -> list[Path]:
+    """One of the examples, in a new folder."""
+    known = dict(examples())
+    if name not in known:
+        raise BadInput("--example", name, did_you_mean(name, known))
+    check_new(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return [Path(copy(known[name], folder / "federation.toml"))]
+
+
+def check_new(folder: Path) -> None:
+    """What is there is never written over."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput("new", str(folder), "a folder that does not exist yet, or is empty")
+
+
+def scaffold(folder: Path, clients: int = 6, samples: int = 240) -> list[Path]:
+    """Write the three of them into a new folder."""
+    check_new(folder)
     (folder / "sensors").mkdir(parents=True, exist_ok=True)
     draw, made = np.random.default_rng(7), []
     for k in range(clients):

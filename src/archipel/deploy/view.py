@@ -12,6 +12,7 @@ from archipel.deploy.learned import Learned
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
 from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
+from archipel.errors import BadInput
 from archipel.loading import is_of_file
 from archipel.node import Moment, mapped, row
 from archipel.simulate.instance import SERVER_KEYS
@@ -128,6 +129,8 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
     """
     refuse_attack(federation)
     instance = instance_at(federation, name, base) if instance is None else instance
+    if instance.plan.masks is not None:
+        raise BadInput("algorithm.protect.kind", "summed", "another: masks are not on the network yet")
     roster = roster_of(instance)
     member = roster.member(name)
     last = federation.rounds if why_fixed(federation) else ANY_ROUND

@@ -25,7 +25,7 @@ def composed(history: Any, interval: float) -> Any:
     try:
         from dp_accounting.pld import privacy_loss_distribution as plds
     except ImportError as problem:
-        sentence = "this budget is counted by dp-accounting: pip install dp-accounting, or ask for Gaussian noise"
+        sentence = "This budget is counted by dp-accounting: pip install 'archipel[privacy]', or use Gaussian noise."
         raise Missing(sentence) from problem
 
     total = plds.identity(interval)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.draws import PRIVACY, bits, laplace, normal, uniform
+from archipel.draws import BEYOND, MIDDLE, PRIVACY, bits, laplace, middle, normal, tail, uniform
 from archipel.errors import BadInput, Missing
 from archipel.node import fast, kernel
 
@@ -144,8 +144,18 @@ def disturb_loop(values: Any, law: Any, scale: Any, key: Any) -> None:
     if law == 0 or scale == 0:
         return
     if law == 1:
-        for j in range(values.shape[0]):
-            values[j] += scale * normal(key, PRIVACY, j)
+        for j in range(values.shape[0]):  # no branches: many at a time, as in draws.normals
+            found = middle(uniform(key, PRIVACY, j))
+            values[j] += scale * (found if found < BEYOND else 0.0)
+        j = 0
+        while j < values.shape[0]:  # from tail to tail: in a loop with an `if`, a logarithm would be taken of each
+            p = uniform(key, PRIVACY, j)
+            while j + 1 < values.shape[0] and abs(p - 0.5) <= MIDDLE:
+                j += 1
+                p = uniform(key, PRIVACY, j)
+            if abs(p - 0.5) > MIDDLE:
+                values[j] += scale * tail(p)
+            j += 1
     else:
         for j in range(values.shape[0]):
             values[j] += scale * laplace(key, PRIVACY, j)

@@ -2,17 +2,19 @@
 
 A target (`epsilon` with `delta`, or `rho` in zCDP) is turned back into the noise that spends it over the planned
 releases; noise that is given directly is used as it is, and a target beside it is the limit at which a client
-falls silent. Targets and noise are one number for all clients, a list with one for each, or a range
-`{ low, high }` from which every client's own is drawn.
+falls silent. Targets and noise are one number for all clients, a list with one for each, a table by their names, or a
+range `{ low, high }` from which every client's own is drawn.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.describe import REQUIRED, Checked, key
+from archipel.by_name import in_order
+from archipel.describe import REQUIRED, Checked, convert, key
 from archipel.draws import BUDGET, key_of, uniform
 from archipel.errors import BadInput
 from archipel.privacy.accounting import zcdp_epsilon
@@ -42,7 +44,7 @@ class Range:
     high: float = key(REQUIRED, "the largest of the clients' numbers")
 
 
-Amount = Range | tuple[float, ...] | float | None
+Amount = Range | dict | tuple[float, ...] | float | None
 
 
 class Guard(NamedTuple):
@@ -78,9 +80,15 @@ class Privacy(Checked):
     section = "privacy"
 
     mechanism: str = key("gaussian", "the law of the noise", choices=tuple(MECHANISMS))
-    epsilon: Amount = key(None, "what a client may pay in all: (epsilon, delta) differential privacy", symbol="epsilon")
+    epsilon: Amount = key(
+        None, "what a client may pay in all: (epsilon, delta) differential privacy; also a list, or by name",
+        symbol="epsilon",
+    )  # fmt: skip
     delta: float = key(1e-5, "the chance with which epsilon may not hold", above=0, below=1, symbol="delta")
-    rho: Amount = key(None, "what a client may pay in all: zero-concentrated differential privacy", symbol="rho")
+    rho: Amount = key(
+        None, "what a client may pay in all: zero-concentrated differential privacy; also a list, or by name",
+        symbol="rho",
+    )  # fmt: skip
     noise: Amount = key(None, "the scale of the noise, in place of a target or beside it", symbol="sigma")
     schedule: str | tuple[float, ...] = key(
         "constant", "how the noise changes with the rounds, or a factor for each", at_least=0,
@@ -111,6 +119,12 @@ class Privacy(Checked):
         if self.calibration != "exact" and (self.epsilon is None or self.mechanism != "gaussian"):
             right = '"exact", or a Gaussian mechanism with an epsilon for its target'
             raise BadInput("privacy.calibration", self.calibration, right)
+
+    def ordered(self, names: Callable[[], Sequence[str]]) -> "Privacy":
+        """The same with lists in place of tables by clients' names."""
+        given = {name: vars(self)[name] for name in ("epsilon", "rho", "noise")}
+        tables = {name: amount for name, amount in given.items() if isinstance(amount, dict)}
+        return replace(self, **{name: in_order(one, names(), f"privacy.{name}") for name, one in tables.items()})
 
     def check_schedule(self) -> None:
         """A schedule that can be followed."""
@@ -288,6 +302,12 @@ class Privacy(Checked):
 def check_amount(key: str, amount: Amount, above: bool) -> None:
     """Numbers that are finite and above 0 (or at least 0), and a range that is one."""
     if amount is None:
+        return
+    if isinstance(amount, dict):
+        for name, value in amount.items():
+            check_amount(f"{key}.{name}", convert(float, value, f"{key}.{name}"), above)
+        if not amount:
+            raise BadInput(key, "(empty)", "a number for each client by name, or for others")
         return
     ends = (amount.low, amount.high) if isinstance(amount, Range) else amount
     values = np.atleast_1d(np.asarray(ends, float))

@@ -8,7 +8,7 @@ import numpy as np
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.problems.stored import Samples
-from archipel.problems.task import Task
+from archipel.problems.task import Ahead, Task
 
 
 class Poisoned(NamedTuple):
@@ -31,10 +31,20 @@ def observing(observe: Any) -> Any:
     return see
 
 
+@cache
+def drawing(draw: Any) -> Any:
+    @kernel
+    def some(source: Any, few: Any, count: Any, round: Any) -> Any:
+        return draw(source.source, few, count, round)
+
+    return some
+
+
 def turned_around(task: Task, liar: Any) -> Task:
     """The task in which liars learn the opposite: -y, and of classes 0 .. C - 1 the last for the first."""
     if task.streams:
-        return task._replace(source=Poisoned(task.source, liar), observe=observing(task.observe))
+        ahead = task.ahead and Ahead(drawing(task.ahead.draw), observing(task.ahead.look))
+        return task._replace(source=Poisoned(task.source, liar), observe=observing(task.observe), ahead=ahead)
     if not isinstance(task.source, Samples):
         raise BadInput("environment.attack.kind", "labels", "another kind: these data have no targets to turn around")
     y = task.source.y

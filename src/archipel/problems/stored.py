@@ -8,8 +8,8 @@ import numpy as np
 from archipel.node import assign, cosines, kernel
 from archipel.problems.models.fourier import World, mapped
 from archipel.problems.splits.shards import Shards
-from archipel.problems.synthetic import REHEARSED, arrives
-from archipel.problems.task import Task
+from archipel.problems.synthetic import REHEARSED, arrives, arriving
+from archipel.problems.task import Ahead, Task
 
 Score = Callable[[dict[str, Any], int], dict[str, Any]]
 
@@ -72,20 +72,41 @@ class Seen(NamedTuple):
 
 
 @kernel
-def play(source: Any, sample: Any, moment: Any) -> Any:
-    """The client's next sample, if one arrives this round; with more samples than rounds, the first ones."""
-    begin, end = source.starts[moment.node], source.starts[moment.node + 1]
-    total = min(end - begin, source.horizon[0])
-    if not arrives(source.left, total, source.horizon[0], moment):
-        return False, sample
-    first = moment.node if source.apart[0] == 1 else begin
-    i = first + (total - 1 - source.left[moment.node, 0]) * source.apart[1]
+def total_of(source: Any, k: Any) -> Any:
+    """How many samples a client sees within the horizon: with more samples than rounds, the first ones."""
+    return min(source.starts[k + 1] - source.starts[k], source.horizon[0])
+
+
+@kernel
+def draw(source: Any, few: Any, count: Any, round: Any) -> Any:
+    """Which of some clients have a new sample."""
+    gone = round % source.horizon[0]
+    if gone == 0:
+        for j in range(count):
+            source.left[few.nodes[j], 0] = total_of(source, few.nodes[j])
+    return arriving(few, count, source.left, source.horizon[0], gone)
+
+
+@kernel
+def look(source: Any, sample: Any, moment: Any) -> Any:
+    """The client's newest sample."""
+    k = moment.node
+    first = k if source.apart[0] == 1 else source.starts[k]
+    i = first + (total_of(source, k) - 1 - source.left[k, 0]) * source.apart[1]
     sample.target[0] = source.y[i]
     if source.phases.shape[0] > 0:
         cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])
     else:
         assign(sample.features, source.x[i])
     return True, sample
+
+
+@kernel
+def play(source: Any, sample: Any, moment: Any) -> Any:
+    """The client's next sample, if one arrives this round."""
+    if not arrives(source.left, total_of(source, moment.node), source.horizon[0], moment):
+        return False, sample
+    return look(source, sample, moment)
 
 
 def by_client(source: Any) -> Any:
@@ -124,4 +145,4 @@ def streamed_task(shards: Shards, score: Score, world: World | None, horizon: in
             yield mine if world is None else mapped(world, mine)
 
     sample = Seen(np.zeros(size, dtype), np.zeros(1, dtype))
-    return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names)
+    return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names, ahead=Ahead(draw, look))

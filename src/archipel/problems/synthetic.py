@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
-from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, uniform
+from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, normals, uniform, uniforms
 from archipel.errors import BadInput
 from archipel.node import cosines, kernel
 from archipel.problems.frame import Frame
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
-from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Ahead, Task
 
 LAGS = 5  # x_n .. x_{n-4}
 SEEN = [0, 1, 4, 3]  # which of them a client sees
@@ -29,19 +29,13 @@ class Streams(NamedTuple):
 
     past: Any  # (clients, 5): x_n .. x_{n-4}
     left: Any  # (clients, 1): samples still to come before the horizon
+    answer: Any  # (clients, 1): what goes with it
     law: Any  # (clients, 5): theta, mean, deviation of u, deviation of the noise, samples per horizon
     function: Any  # (2, 3): the coefficients of the target before and after the change
     when: Any  # (2,): the horizon, the round of the change
     directions: Any
     phases: Any
     scale: Any
-
-
-@kernel
-def goes_on(x: Any, law: Any, k: Any, innovation: Any) -> Any:
-    """x_n = theta x_{n-1} + sqrt(1 - theta^2) u_n, u_n normal."""
-    theta = law[k, 0]
-    return theta * x + math.sqrt(1.0 - theta * theta) * (law[k, 1] + law[k, 2] * innovation)
 
 
 @kernel
@@ -69,19 +63,64 @@ def arrives(left: Any, samples: Any, horizon: Any, moment: Any) -> Any:
 
 
 @kernel
-def observe(source: Any, sample: Any, moment: Any) -> Any:
-    """The client's newest sample in the space of the features, if one arrives this round."""
-    k, past, law, x = moment.node, source.past, source.law, sample.x
-    if not arrives(source.left, law[k, 4], source.when[0], moment):
-        return False, sample
-    newest = goes_on(past[k, 0], law, k, normal(moment.key, SIGNAL))
+def arriving(few: Any, count: Any, left: Any, horizon: Any, gone: Any) -> Any:
+    """`arrives` for some nodes, without branches: those that have new data stay in the list."""
+    uniforms(few.first, few.keys, count, ARRIVES)
+    kept = 0
+    for j in range(count):
+        k = few.nodes[j]
+        came = few.first[j] * (horizon - gone) < left[k, 0]
+        left[k, 0] -= came
+        few.nodes[kept], few.keys[kept] = k, few.keys[j]
+        kept += came
+    return kept
+
+
+@kernel
+def goes_on(source: Any, k: Any, round: Any, innovation: Any, noise: Any) -> None:
+    """Client k's next sample: x_n = theta x_{n-1} + sqrt(1 - theta^2) u_n, u_n normal, and what (39) has for it."""
+    past, law = source.past, source.law
+    theta = law[k, 0]
+    newest = theta * past[k, 0] + math.sqrt(1.0 - theta * theta) * (law[k, 1] + law[k, 2] * innovation)
     past[k, 4], past[k, 3], past[k, 2], past[k, 1] = past[k, 3], past[k, 2], past[k, 1], past[k, 0]
     past[k, 0] = newest
-    era = 0 if moment.round < source.when[1] else 1
-    sample.target[0] = target(past, k, source.function, era) + law[k, 3] * normal(moment.key, NOISE)
+    era = 0 if round < source.when[1] else 1
+    source.answer[k, 0] = target(past, k, source.function, era) + law[k, 3] * noise
+
+
+@kernel
+def draw(source: Any, few: Any, count: Any, round: Any) -> Any:
+    """Which of some clients have a new sample, and what it is."""
+    left, law, horizon = source.left, source.law, source.when[0]
+    gone = round % horizon
+    if gone == 0:
+        for j in range(count):
+            left[few.nodes[j], 0] = law[few.nodes[j], 4]
+    kept = arriving(few, count, left, horizon, gone)
+    normals(few.first, few.keys, kept, SIGNAL)
+    normals(few.second, few.keys, kept, NOISE)
+    for j in range(kept):
+        goes_on(source, few.nodes[j], round, float(few.first[j]), float(few.second[j]))
+    return kept
+
+
+@kernel
+def look(source: Any, sample: Any, moment: Any) -> Any:
+    """The client's newest sample in the space of the features."""
+    k, past, x = moment.node, source.past, sample.x
+    sample.target[0] = source.answer[k, 0]
     x[0], x[1], x[2], x[3] = past[k, 0], past[k, 1], past[k, 4], past[k, 3]
     cosines(sample.features, source.phases, source.directions, x, source.scale[0])
     return True, sample
+
+
+@kernel
+def observe(source: Any, sample: Any, moment: Any) -> Any:
+    """The same for one client, if a sample arrives this round."""
+    if not arrives(source.left, source.law[moment.node, 4], source.when[0], moment):
+        return False, sample
+    goes_on(source, moment.node, moment.round, normal(moment.key, SIGNAL), normal(moment.key, NOISE))
+    return look(source, sample, moment)
 
 
 class Scratch(NamedTuple):
@@ -128,6 +167,7 @@ class Synthetic(Checked):
         source = Streams(
             np.zeros((self.clients, LAGS), dtype),
             np.zeros((self.clients, 1), np.int64),
+            np.zeros((self.clients, 1), dtype),
             self.laws(self.clients, seed, 1).astype(dtype),
             function,
             np.array([self.horizon, self.change or np.iinfo(np.int64).max], np.int64),
@@ -149,7 +189,9 @@ class Synthetic(Checked):
             return self.rehearse(source.law, world, seed, samples)
 
         frame = Frame((4,), NAMES, world=world)
-        return Task(source, sample, observe, self.features, self.clients, score, inputs, frame=frame)
+        return Task(
+            source, sample, observe, self.features, self.clients, score, inputs, frame=frame, ahead=Ahead(draw, look)
+        )
 
     def laws(self, clients: int, seed: int, purpose: int) -> Any:
         """Each client's theta, mean, deviation, noise and number of samples, as section V-A says."""

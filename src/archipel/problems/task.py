@@ -19,6 +19,17 @@ class Oracle(NamedTuple):
     past: Callable[[int, int], tuple[Any, Any]]  # features and targets of rounds first to last - 1, all clients'
 
 
+class Ahead(NamedTuple):
+    """`Task.observe` in two halves, for engines that look at some nodes together (`node.Few`), in loops that are fast.
+
+    `draw(source, few, count, round)` keeps those of the first `count` nodes that have something new, and returns how
+    many; `look(source, sample, moment)` returns it, as `observe` does.
+    """
+
+    draw: Callable[..., Any]
+    look: Callable[..., Any]
+
+
 class Task(NamedTuple):
     """A problem with its seed: the clients' data as tables, how a client looks at it, how a model is scored.
 
@@ -46,6 +57,7 @@ class Task(NamedTuple):
     apart: bool = False  # whether clients keep their data to themselves: nothing may be taken from everyone's
     at: int | None = None  # whose part of it all this is, by number; -1: a server's; None: the whole
     declared: tuple[str, ...] = ()  # what of the data the description makes public
+    ahead: Ahead | None = None
     samples: tuple[int, ...] = ()  # everyone's number of samples to learn from, where it is public
 
     @property

@@ -34,8 +34,15 @@ import numpy as np
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import overload, register_jitable
+from numba.np import linalg
 
 from archipel import draws, node
+from archipel.disk import cache_home
+
+asked, linalg.ensure_blas = linalg.ensure_blas, lambda: None  # asked at import: all of SciPy, which no kernel needs
+import numba.np.arraymath  # noqa: E402
+
+linalg.ensure_blas = asked
 
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -111,9 +118,8 @@ def stamp() -> str:
 
 
 def cache_folder() -> Path:
-    """Where kernels are kept: $ARCHIPEL_CACHE, or the user's cache."""
-    home = os.environ.get("ARCHIPEL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "archipel"
-    return Path(home).expanduser() / "kernels"
+    """Where kernels are kept."""
+    return cache_home() / "kernels"
 
 
 def prepare_cache() -> Path:
@@ -157,7 +163,8 @@ def enable() -> None:
     """Make every node function that is marked by now callable from kernels."""
     for function in draws.DRAWS:
         if function not in _enabled:
-            register_jitable(**INLINE)(function)  # exact arithmetic: the same bits as plain Python
+            # nothing here divides by zero; to look would keep loops from being vectorised
+            register_jitable(**INLINE, error_model="numpy")(function)
             _enabled.add(function)
     for plain, loop in node.FAST.items():
         if plain not in _enabled:

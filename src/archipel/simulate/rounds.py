@@ -21,14 +21,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.draws import key_of
+from archipel.draws import key_of, u64
 from archipel.environment import available, delay, works
-from archipel.node import NOTHING, SAID, Edge, Moment, clear, kernel, row, tabled
+from archipel.node import FEW, NOTHING, SAID, Edge, Few, Moment, clear, fetch, kernel, row, tabled
+from archipel.problems.task import Ahead
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.topology.links import places_of
 from archipel.turns import Tell
 
 SILENT = -4  # in `lates`: said nothing this round
+SOON = 2  # nodes from now whose rows are asked for: one takes about as long as memory does
 UPDATES = 0  # in `counts`: local updates; then one place a turn, for its messages
 
 
@@ -70,6 +72,7 @@ class Board(NamedTuple):
     nothing: Any
     present: Any  # (nodes,): who can talk this round
     fresh: Any  # (nodes,): who has something to learn from
+    few: Any  # (parts, FEW): nodes that are looked at together
     counts: Any  # (parts, 16)
 
 
@@ -89,111 +92,148 @@ def sampled(source: Any, sample: Any, moment: Any) -> Any:
     return True, sample
 
 
+@kernel
+def sender_of(routes: Any, k: Any) -> Any:
+    """Who tells a receiver; where there is one server, nothing is looked up."""
+    return routes.senders[routes.starts[0, k]] if routes.fan_out.shape[1] > 1 else 0
+
+
+@kernel
+def everyone(source: Any, few: Any, count: Any, round: Any) -> Any:
+    """Who has something new is seen when one looks."""
+    return count
+
+
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
 @cache
-def opening(observe: Callable[..., Any]) -> Callable[..., Any]:
+def gathering(draw: Callable[..., Any]) -> Callable[..., Any]:
+    @kernel
+    def gather(n: Any, first: Any, last: Any, board: Any, few: Any) -> Any:
+        """Who of nodes `first` to `last` - 1 works and may have something new; nobody is there yet."""
+        source, conditions, seed = board.source, board.conditions, board.seed
+        many = board.fresh.shape[0] > 0  # what a node saw is kept for a later turn
+        for j in range(last - first):
+            few.keys[j] = key_of(seed, first + j, n)
+        for k in range(first, last):
+            board.present[k] = False
+            if many:
+                board.fresh[k] = False
+        count = 0
+        for k in range(first, last):
+            few.nodes[count], few.keys[count] = k, few.keys[k - first]
+            count += works(conditions, Moment(k, n, few.keys[count], -1, 1, False, 1.0))
+        return draw(source, few, count, n)
+
+    return gather
+
+
+@cache
+def opening(ahead: Ahead) -> Callable[..., Any]:
     """Nodes with data look at it; nobody acts yet."""
+    gather, look = gathering(ahead.draw), ahead.look
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
         total, many = board.present.shape[0], board.fresh.shape[0] > 0
-        source, samples, conditions = board.source, board.samples, board.conditions
-        for k in range(total * part // parts, total * (part + 1) // parts):
-            moment = Moment(k, n, key_of(board.seed, k, n), -1, 1, False, 1.0)
-            fresh, present = False, False
-            if works(conditions, moment):
-                fresh, _data = observe(source, row(samples, k if many else part), moment)
-                present = fresh and available(conditions, moment)
-            board.present[k] = present
-            if many:
-                board.fresh[k] = fresh
+        source, samples, conditions, few = board.source, board.samples, board.conditions, row(board.few, part)
+        end = total * (part + 1) // parts
+        for first in range(total * part // parts, end, FEW):
+            for j in range(gather(n, first, min(first + FEW, end), board, few)):
+                k = few.nodes[j]
+                moment = Moment(k, n, u64(few.keys[j]), -1, 1, False, 1.0)
+                fresh, _data = look(source, row(samples, k if many else part), moment)
+                board.present[k] = fresh and available(conditions, moment)
+                if many:
+                    board.fresh[k] = fresh
 
     return step
 
 
 @cache
-def opening_by_act(observe: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
+def opening_by_act(ahead: Ahead, act: Callable[..., Any]) -> Callable[..., Any]:
     """Nodes with data look at it and act."""
+    gather, look = gathering(ahead.draw), ahead.look
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, up: Any) -> None:
         total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
-        source, samples, conditions = board.source, board.samples, board.conditions
+        source, samples, conditions, few = board.source, board.samples, board.conditions, row(board.few, part)
         nodes, words, settings = board.nodes, up.words, board.settings
-        many = board.fresh.shape[0] > 0  # what a node saw is kept for a later turn
-        for k in range(total * part // parts, total * (part + 1) // parts):
-            up.lates[k] = SILENT
-            board.present[k] = False
-            if many:
-                board.fresh[k] = False
-            key = key_of(board.seed, k, n)
-            moment = Moment(k, n, key, -1, 1, False, 1.0)
-            if not works(conditions, moment):
-                continue
-            fresh, data = observe(source, row(samples, k if many else part), moment)
-            if not fresh:
-                continue
-            if many:
-                board.fresh[k] = True
-            present = available(conditions, moment)
-            board.present[k] = present
-            now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
-            came = act(row(nodes, k), data, row(words, k), settings, now)
-            if came != NOTHING:
-                board.counts[part, UPDATES] += 1
-            if came == SAID and present:
-                up.lates[k] = delay(conditions, now)
+        many, updates = board.fresh.shape[0] > 0, 0
+        end = total * (part + 1) // parts
+        for first in range(total * part // parts, end, FEW):
+            last = min(first + FEW, end)
+            for k in range(first, last):
+                up.lates[k] = SILENT
+            for j in range(gather(n, first, last, board, few)):
+                k, key = few.nodes[j], u64(few.keys[j])
+                fetch(nodes, few.nodes[j + SOON])
+                moment = Moment(k, n, key, -1, 1, False, 1.0)
+                fresh, data = look(source, row(samples, k if many else part), moment)
+                if not fresh:
+                    continue
+                if many:
+                    board.fresh[k] = True
+                present = available(conditions, moment)
+                board.present[k] = present
+                now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
+                came = act(row(nodes, k), data, row(words, k), settings, now)
+                if came != NOTHING:
+                    updates += 1
+                if came == SAID and present:
+                    up.lates[k] = delay(conditions, now)
+        board.counts[part, UPDATES] += updates
 
     return step
 
 
 @cache
 def opening_by_tell(
-    observe: Callable[..., Any], tell: Callable[..., Any], take: Callable[..., Any], act: Callable[..., Any]
+    ahead: Ahead, tell: Callable[..., Any], take: Callable[..., Any], act: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Nodes with data look at it, take what their server has for them, and act: a node's row stays in the cache."""
+    gather, look = gathering(ahead.draw), ahead.look
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
         down, up = args
         total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
-        source, samples, conditions = board.source, board.samples, board.conditions
+        source, samples, conditions, few = board.source, board.samples, board.conditions, row(board.few, part)
         nodes, servers, settings = board.nodes, board.others, board.settings
         words, question = up.words, row(down.words, part)
         many = board.fresh.shape[0] > 0
-        updates, told = 0, 0
-        for k in range(total * part // parts, total * (part + 1) // parts):
-            up.lates[k] = SILENT
-            board.present[k] = False
-            if many:
-                board.fresh[k] = False
-            key = key_of(board.seed, k, n)
-            moment = Moment(k, n, key, -1, 1, False, 1.0)
-            if not works(conditions, moment):
-                continue
-            fresh, data = observe(source, row(samples, k if many else part), moment)
-            if not fresh:
-                continue
-            if many:
-                board.fresh[k] = True
-            present = available(conditions, moment)
-            client = row(nodes, k)
-            if present:
-                s = down.routes.senders[down.routes.starts[0, k]]
-                teller = Moment(s, n, key, k, down.routes.fan_out[0, s], True, 1.0)
-                present = tell(row(servers, s), question, settings, teller)
+        updates, told, end = 0, 0, total * (part + 1) // parts
+        for first in range(total * part // parts, end, FEW):
+            last = min(first + FEW, end)
+            for k in range(first, last):
+                up.lates[k] = SILENT
+            for j in range(gather(n, first, last, board, few)):
+                k, key = few.nodes[j], u64(few.keys[j])
+                fetch(nodes, few.nodes[j + SOON])
+                moment = Moment(k, n, key, -1, 1, False, 1.0)
+                fresh, data = look(source, row(samples, k if many else part), moment)
+                if not fresh:
+                    continue
+                if many:
+                    board.fresh[k] = True
+                present = available(conditions, moment)
+                client = row(nodes, k)
                 if present:
-                    told += 1
-                    take(client, question, settings, Moment(k, n, key, s, 1, True, 1.0))
-            board.present[k] = present
-            now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
-            came = act(client, data, row(words, k), settings, now)
-            if came != NOTHING:
-                updates += 1
-            if came == SAID and present:
-                up.lates[k] = delay(conditions, now)
+                    s = sender_of(down.routes, k)
+                    teller = Moment(s, n, key, k, down.routes.fan_out[0, s], True, 1.0)
+                    present = tell(row(servers, s), question, settings, teller)
+                    if present:
+                        told += 1
+                        take(client, question, settings, Moment(k, n, key, s, 1, True, 1.0))
+                board.present[k] = present
+                now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
+                came = act(client, data, row(words, k), settings, now)
+                if came != NOTHING:
+                    updates += 1
+                if came == SAID and present:
+                    up.lates[k] = delay(conditions, now)
         board.counts[part, UPDATES] += updates
         board.counts[part, 1 + down.number] += told
 
@@ -309,7 +349,7 @@ def telling(
         for k in range(total * part // parts, total * (part + 1) // parts):
             if with_data and not board.present[k]:
                 continue
-            s, key = routes.senders[routes.starts[0, k]], key_of(board.seed, k + offset, n)
+            s, key = sender_of(routes, k), key_of(board.seed, k + offset, n)
             spoke = tell(row(senders, s), word, settings, Moment(s, n, key, k, routes.fan_out[0, s], True, 1.0))
             if with_data:
                 board.present[k] = spoke
@@ -432,23 +472,30 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
     board = Board(
         instance.seed, plan.tables[role], others[0] if others else instance.nothing, task.source,
         tabled(task.sample, rows), instance.conditions, plan.settings, instance.nothing,
-        np.zeros(task.clients, np.bool_), np.zeros(task.clients if later else 0, np.bool_),
+        np.zeros(task.clients, np.bool_), np.zeros(task.clients if later else 0, np.bool_), tabled(some_nodes(), parts),
         np.zeros((parts, 16), np.int64),
     )  # fmt: skip
     return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails)
 
 
+def some_nodes() -> Few:
+    """Place for nodes that are looked at together, and for the numbers of those that come after the last."""
+    whole = np.zeros(FEW + SOON, np.int64)
+    return Few(whole, whole.astype(np.uint64), whole.astype(float), whole.astype(float))
+
+
 def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable[..., None]) -> int:
     """The first step; how many turns have had their act by it."""
     first, *rest = plan.turns
+    ahead = task.ahead or Ahead(everyone, task.observe)
     if isinstance(first, Tell) and first.receiver == role and rest and not isinstance(rest[0], Tell):
         if rest[0].sender == role:
-            add(opening_by_tell(task.observe, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
+            add(opening_by_tell(ahead, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
             return 2
     elif not isinstance(first, Tell) and first.sender == role:
-        add(opening_by_act(task.observe, first.act), mails[0], role)
+        add(opening_by_act(ahead, first.act), mails[0], role)
         return 1
-    add(opening(task.observe), mails[0], role)
+    add(opening(ahead), mails[0], role)
     return 0
 
 
