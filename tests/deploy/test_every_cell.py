@@ -3,7 +3,6 @@
 Nothing is listed by hand. `long` has every protection and mix; here is every kind on every topology.
 """
 
-
 import pytest
 from harness import Village, assert_same, simulated
 

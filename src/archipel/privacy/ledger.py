@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.privacy.accounting import Conversion, History, check_delta, from_units, merged, record, to_units
+from archipel.privacy.accounting import Conversion, History, check_delta, from_units, merged, to_units
 from archipel.privacy.gaussian import epsilon_of, mu_of
 from archipel.privacy.releases import RELATIONS, Gaussian, Relation, Release, Sampled, as_json, rho_of
 
