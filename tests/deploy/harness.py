@@ -98,8 +98,8 @@ class Village:
 
 
 def simulated(federation: Federation) -> PlainEngine:
-    """The same federation, played by the plain engine."""
-    engine = PlainEngine(federation.instance())
+    """The same federation, played by the plain engine; networks one after the other, as nodes have them."""
+    engine = PlainEngine(federation.instance(), side_by_side=False)
     engine.advance(0, federation.rounds)
     return engine
 
