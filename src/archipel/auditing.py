@@ -23,6 +23,7 @@ from archipel.federation import Federation
 from archipel.node import mapped, named_leaves
 from archipel.privacy.accountant import account_of
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
+from archipel.privacy.coding import centred
 from archipel.privacy.policy import Privacy, Range
 from archipel.problems.losses.online import ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES
@@ -219,7 +220,7 @@ def watched(
         said = []
         for n in range(twin.rounds):
             player.advance(n, n + 1)
-            said.append(spoken(player.rounds.mails[turn], copies, instance.task.size))
+            said.append(spoken(player.rounds.mails[turn], copies, instance.task.size, instance.plan.masks))
             said += kept(many.plan.tables[instance.data_role], copies)
         parts.append(np.concatenate(said, 1))
         claimed = max(claimed, claim(instance, many.plan.tables))
@@ -241,8 +242,11 @@ def kept(table: Any, copies: int) -> list[Any]:
     return [column.reshape(copies, -1).copy() for name, column in named_leaves(table) if name in KEPT]
 
 
-def spoken(mail: Mail, copies: int, size: int) -> Any:
-    """What the clients of every copy said: whole models, portions at their place, zeros where one was silent."""
+def spoken(mail: Mail, copies: int, size: int, masks: Any = None) -> Any:
+    """What the clients of every copy said: whole models, portions at their place, zeros where one was silent.
+
+    Where words are masked, their sum, which is all that anyone sees; zeros where they are too few for one.
+    """
     nodes, words = copies * CLIENTS, dict(named_leaves(mail.words))
     if "start" in words:
         places = (words["start"] + np.arange(words["values"].shape[1])) % size
@@ -250,7 +254,12 @@ def spoken(mail: Mail, copies: int, size: int) -> Any:
         np.put_along_axis(out, places.astype(np.int64), words["values"].astype(float), 1)
     else:
         out = np.concatenate([part.reshape(nodes, -1) for part in words.values()], 1).astype(float)
-    return np.where((mail.lates != SILENT)[:, None], out, 0.0).reshape(copies, -1)
+    out = np.where((mail.lates != SILENT)[:, None], out, 0.0).reshape(copies, -1)
+    if masks is None:
+        return out
+    enough = (mail.lates != SILENT).reshape(copies, CLIENTS).sum(1) >= masks.needed
+    total = out.reshape(copies, CLIENTS, -1).sum(1) % masks.prime
+    return np.where(enough[:, None], centred(total, masks.prime), 0.0)
 
 
 def tiled(instance: Instance, copies: int) -> Instance:

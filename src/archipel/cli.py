@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from archipel.cli_deploy import Page
 from archipel.cli_deploy import register as register_deployment
 from archipel.cli_explain import register as register_explain
 from archipel.cli_model import register as register_model
@@ -63,9 +64,7 @@ def run(
     seeds: Seeds = 1,
     rounds: Rounds = 0,
     record: Annotated[Path | None, typer.Option(help="Also save the schedule of who was there and how late.")] = None,
-    page: Annotated[
-        int | None, typer.Option("--page", help="Serve the live page on this port of loopback; 0: any.")
-    ] = None,
+    page: Page = "",
     checkpoint: Annotated[
         float | None, typer.Option(min=0, help="Keep the whole state in --out every so many seconds, at measurements.")
     ] = None,
@@ -100,7 +99,7 @@ def run(
         ready(record.parent, "--record")
     ready(out)
     keep = kept(described, out, checkpoint, resume, start)
-    if on and page is not None:
+    if on and page:
         raise BadInput("--page", page, "none: what runs on a cluster has no live page")
     result = played(described, seeds, federation.stem, page, keep, on)
     result.name = federation.stem
@@ -282,7 +281,7 @@ def kept(described: Any, out: Path, seconds: float | None, resume: bool, start: 
     return keep
 
 
-def played(described: Any, seeds: int, name: str, port: int | None = None, keep: Any = None, on: str = "") -> Any:
+def played(described: Any, seeds: int, name: str, at: str = "", keep: Any = None, on: str = "") -> Any:
     """Run a federation with a progress bar; what is to be known before is said before."""
     from archipel.registry import kind_of
     from archipel.size import announcement, check_size
@@ -293,7 +292,7 @@ def played(described: Any, seeds: int, name: str, port: int | None = None, keep:
         errors.print(long, highlight=False, soft_wrap=True)
     for note in described.setup().task.notes if kind_of(described.problem) == "files" else ():
         errors.print(note, highlight=False, soft_wrap=True)
-    if port is None:
+    if not at:
         with progress_bar(name) as update, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: errors.print(str(message))
             if not on:
@@ -301,13 +300,14 @@ def played(described: Any, seeds: int, name: str, port: int | None = None, keep:
             from archipel.cluster import run_on
 
             return run_on(on, described, seeds, update, keep)
-    from archipel.live import Live
+    from archipel.live import Live, Simulated
 
-    live = Live(described, name, port)
+    view = Simulated(described, name)
+    live = Live(view, at)
     errors.print(f"Live: {live.address}", highlight=False, soft_wrap=True)
     try:
         with progress_bar(name) as update:
-            return described.run(seeds, update, watch=live.watch, keep=keep)
+            return described.run(seeds, update, watch=view.watch, keep=keep)
     finally:
         live.close()
 

@@ -16,6 +16,9 @@ LONGEST = 36_500  # days that a certificate may be good
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
 
+Page = Annotated[
+    str, typer.Option("--page", help="Serve a live page at this port of loopback (0: any), or at host:port by a token.")
+]
 Rules = Annotated[
     Path | None,
     typer.Option("--policy", help="The site's rules; else policy.toml beside the description, if there is one."),
@@ -39,6 +42,7 @@ def up(
         bool, typer.Option("--replay", help="Play the conditions of the simulation, step by step: the same model.")
     ] = False,
     chaos: Annotated[int | None, typer.Option(help="Kill, pause and cut nodes, as this seed chooses.")] = None,
+    page: Page = "",
 ) -> None:
     """Run a federation on this machine for real: a process a node, over mutual TLS on loopback.
 
@@ -52,8 +56,9 @@ def up(
     from archipel.deploy.chaos import Chaos
     from archipel.deploy.fleet import Fleet
     from archipel.deploy.store import Halted
-    from archipel.deploy.watch import Watch
+    from archipel.deploy.watch import Fleeting, Watch
     from archipel.federation import Federation
+    from archipel.live import Live as Served
     from archipel.results import ready
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
@@ -62,6 +67,9 @@ def up(
     fleet = Fleet(federation, described, out, chaos is not None, **pace)
     harm = None if chaos is None else Chaos(chaos)
     watch = Watch(fleet, harm)
+    served = Served(Fleeting(fleet, federation.stem), page) if page else None
+    if served:
+        errors.print(f"Live: {served.address}", highlight=False, soft_wrap=True)
     try:
         with Live(console=errors, refresh_per_second=4, transient=True) as live:
 
@@ -73,6 +81,9 @@ def up(
             result = fleet.run(look)
     except Halted as problem:
         stop(str(problem))
+    finally:
+        if served:
+            served.close()
     show(federation.stem, result, out)
 
 
@@ -87,6 +98,7 @@ def node(
     metrics: Annotated[
         str, typer.Option(help="Serve /metrics (Prometheus) and /health here, such as 127.0.0.1:9464.")
     ] = "",
+    page: Page = "",
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More lines.")] = 0,
 ) -> None:
     """Run one node of a federation, on a device.
@@ -101,7 +113,7 @@ def node(
     deploy = {"data": resolved(data)} if data else {}
     if log not in ("text", "json"):
         raise BadInput("--log", log, '"text" or "json"')
-    further = {"policy": policy and str(policy), "log": log, "metrics": metrics, "verbose": verbose}
+    further = {"policy": policy and str(policy), "log": log, "metrics": metrics, "page": page, "verbose": verbose}
     run_one(federation, name, state, keys, deploy, **further)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from archipel.draws import BATCH, PRIVACY, bits, uniform
 from archipel.privacy import noise
+from archipel.privacy.discrete import secure_integers
 
 
 def generator(key: Any, purpose: int, index: int = 0) -> np.random.Generator:
@@ -60,3 +61,21 @@ def add_laplace(values: Any, scale: float, key: Any, index: int) -> None:
         values[:] = noise.secure_sum(values, noise.LAPLACE, scale)
         return
     values += generator(key, PRIVACY, index).laplace(0.0, scale, len(values)).astype(values.dtype)
+
+
+def add_discrete(values: Any, deviation: float, key: Any) -> None:
+    """Discrete Gaussian noise on integers, in place, as `privacy.discrete.disturb_integers` adds it one by one."""
+    if deviation == 0:
+        return
+    if noise.noise_is_secure():
+        values[:] = secure_integers(values, float(deviation))
+        return
+    draw, scale = generator(key, PRIVACY), np.floor(deviation) + 1.0
+    waiting = np.arange(len(values))
+    while len(waiting):
+        far = np.floor(draw.exponential(scale, len(waiting)))
+        minus, coin = draw.random(len(waiting)) < 0.5, draw.random(len(waiting))
+        gap = (far - deviation**2 / scale) / deviation
+        taken = (coin < np.exp(-0.5 * gap**2)) & ~(minus & (far == 0))
+        values[waiting[taken]] += np.where(minus, -far, far)[taken].astype(np.int64)
+        waiting = waiting[~taken]

@@ -118,6 +118,7 @@ PROTECTS = Names(
         "at-word": "archipel.parts.protect.word:AtWord",
         "at-mix": "archipel.parts.protect.mix:AtMix",
         "individual": "archipel.parts.protect.individual:Individual",
+        "summed": "archipel.parts.protect.summed:Summed",
         "at-batch": "archipel.parts.protect.batch:AtBatch",
         "personal": "archipel.parts.protect.personal:Personal",
     }

@@ -72,6 +72,17 @@ def report_page(result: "Result", live: bool = False) -> str:
     return page(result.name or "A federation", parts, data | {"live": live})
 
 
+def news(result: "Result") -> dict[str, Any]:
+    """What is new for a live page."""
+    return page_data(result) | {"cards": cards(result), "lead": sentence(result)}
+
+
+def status_page(title: str, told: Mapping[str, Any], live: bool = True) -> str:
+    """The page of a machine: `told` has its `lead`, its `cards` and a table of others as `clients`."""
+    parts = [*head(title, told["lead"]), told["cards"], section("Who it talks to", '<div id="clients"></div>')]
+    return page(title, parts, {"charts": [], "clients": told["clients"], "live": live})
+
+
 def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
     """The page of several federations side by side."""
     title = ", ".join(results)
@@ -148,6 +159,11 @@ def cards(result: "Result") -> str:
         shown = f"ε ≤ {worst:.4g}" if worst is not None else "none"
         found.append(("Privacy of whom paid most", shown, result.ledgers[0]["guarantee"] if worst is not None else ""))
     found.append(("Sent, in all", size(result.total("bytes")), f"{result.total('parameters'):,.0f} parameters"))
+    return cards_of(found)
+
+
+def cards_of(found: Iterable[tuple[str, str, str]]) -> str:
+    """Numbers that are looked at first: what, how much, and a word more."""
     cells = (
         f"<div><dt>{html.escape(what)}</dt><dd>{html.escape(value)}<small>{html.escape(more)}</small></dd></div>"
         for what, value, more in found
@@ -196,6 +212,11 @@ def size(count: float) -> str:
         if count >= unit:
             return f"{count / unit:.3g} {name}"
     return f"{count:,.0f} bytes"
+
+
+def moment(seconds: float | None) -> str | None:
+    """A moment as people say it, where they are."""
+    return datetime.fromtimestamp(seconds).isoformat(" ", "seconds") if seconds else None
 
 
 # --- privacy ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from archipel.federation import PRECISIONS, Federation
-from archipel.node import emptied, leaves, mapped, named_leaves, weight_of
+from archipel.node import emptied, leaves, mapped, named_leaves
 from archipel.turns import Tell
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
@@ -90,5 +90,5 @@ def check_traffic(federation: Federation) -> None:
     """The traffic counter equals what the messages weigh."""
     result = federation.with_(engine="plain").run()
     instance, engine = played(federation, "plain")
-    weighed = sum(count * weight_of(turn.word) for count, turn in zip(engine.messages, instance.plan.turns))
+    weighed = sum(count * instance.plan.weight(i) for i, count in enumerate(engine.messages))
     assert result.total("bytes") == weighed, f"counted {result.total('bytes')} bytes, the messages weigh {weighed}"

@@ -23,6 +23,8 @@ All node functions are plain functions of one node (`archipel.node.kernel`):
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from archipel.node import weight_of
+
 
 class SideBySide(NamedTuple):
     """An act in two halves, between which a learner answers many nodes at once; only a simulator plays it so."""
@@ -82,3 +84,9 @@ class Plan(NamedTuple):
     measure: Callable[[dict[str, Any], int], dict[str, Any]] | None = None  # (tables, round) -> what else to record
     weigh: Callable[[Any], Any] | None = None  # how links among peers, or among servers, are weighed: Links -> Links
     accountant: Any = None  # what nodes pay in privacy: privacy.accountant.Accountant, or what has its methods
+    masks: Any = None  # privacy.coding.Code: how words to a server are masked, where they leave a machine
+
+    def weight(self, turn: int) -> int:
+        """The bytes of a turn's message."""
+        masked = self.masks is not None and isinstance(self.turns[turn], Turn)
+        return int(self.masks.weight) if masked else weight_of(self.turns[turn].word)

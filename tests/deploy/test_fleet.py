@@ -20,6 +20,7 @@ from archipel.deploy.assemble import assemble
 from archipel.deploy.fleet import Fleet
 from archipel.deploy.roster import roster_of
 from archipel.deploy.store import Halted
+from archipel.deploy.watch import Fleeting
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
 from archipel.federation import Federation
@@ -41,6 +42,11 @@ def test_processes_end_with_the_simulated_model(name, tmp_path):
     assert marks == sorted({*range(0, federation.rounds, federation.every), federation.rounds})
     wire = json.loads((tmp_path / "out" / "wire.json").read_text())
     assert wire["traffic"]["bytes out"] > 0 and not wire["refused"]
+    view = Fleeting(fleet, "the fleet")  # as `archipel up --page` shows it
+    news = view.news()
+    assert view.stamp() and "<h1>the fleet</h1>" in view.page()
+    assert news["charts"][0]["series"][0]["x"]["rounds"] == marks
+    assert len(news["clients"]["rows"]) == fleet.instance.task.clients and "last seen" in news["clients"]["columns"]
 
 
 def test_clients_with_data_of_their_own_on_one_machine(tmp_path):

@@ -24,6 +24,7 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.assemble import read_status
+from archipel.deploy.machine import Machine
 from archipel.deploy.metrics import Metrics, exposition
 from archipel.deploy.post import LATEST, LOG
 from archipel.deploy.proxy import free_port
@@ -291,6 +292,19 @@ def test_prometheus_reads_the_numbers_of_every_role():
         assert found["archipel_bytes"].type == "counter" and found["archipel_round"].type == "gauge"
         near = {dict(key[1:])["neighbour"] for key in samples if key[0] == "archipel_neighbour_up"}
         assert near == set(status["neighbours"])
+
+
+def test_a_node_has_a_page_of_its_own_and_a_server_one_of_all_machines():
+    federation = Federation(Synthetic(clients=3, features=8, samples=(20,), horizon=20), PaoFed(), rounds=20)
+    village = Village(federation)
+    village.run()
+    for name, others in (("server", 3), ("client-1", 1)):
+        node = village.nodes[name]
+        view = Machine(SimpleNamespace(latest=node.status()))
+        told = view.news()
+        assert view.stamp() == (20, others, node.status()["bytes"]) and told["lead"] == "Round 20 of 20: done."
+        assert [row[0] for row in told["clients"]["rows"]] == list(node.status()["neighbours"])
+        assert f"<h1>{name}</h1>" in view.page() and "Refused" in told["cards"]
 
 
 def odd(village):

@@ -40,10 +40,12 @@ HERE = Path(__file__).parent
 
 
 def module_of(name):
-    """A test module of this folder, loaded once."""
+    """A test module of this folder, or of the parts', loaded once."""
     known = f"mutants_{name}"
     if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, HERE / f"test_{name}.py")
+        path = HERE / f"test_{name}.py"
+        path = path if path.exists() else HERE.parent / "parts" / "protect" / path.name
+        spec = importlib.util.spec_from_file_location(known, path)
         sys.modules[known] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[known])
     return sys.modules[known]
@@ -265,6 +267,7 @@ def everyone(samples, rate, key, index):
 NOISE, ACCOUNT = "archipel.privacy.noise", "archipel.privacy.account"
 TOLD, CONSTRAINTS = "archipel.parts.protect.told", "archipel.parts.learn.constraints"
 CORRELATED, SECAGG = "archipel.privacy.correlated", "archipel.privacy.secure_aggregation"
+CODING = "archipel.privacy.coding"
 PRIVATE, GAUSS, LEDGER = "archipel.privacy.individual", "archipel.privacy.gaussian", "archipel.privacy.ledger"
 DISCRETE, GENERATORS = "archipel.privacy.discrete", "archipel.generators"
 
@@ -278,12 +281,13 @@ DENSE = suite("correlated", "test_sensitivity_and_deviation_are_those_of_the_den
 KERNEL = suite("correlated", "test_the_kernel_solves_with_the_matrix", "buffers", 37)
 SUMS = suite("correlated", "test_noise_in_sums_has_the_deviation_that_is_said", "buffers")
 OWN = suite("individual", "test_nobody_pays_more_than_its_budget_whatever_it_says")
-MASKED = suite("secure_aggregation", "test_masked_numbers_look_like_noise_whatever_they_hide")
+MASKED = suite("secure_aggregation", "test_masked_numbers_look_like_noise_whatever_they_hide", 24)
 EXACT = suite("secure_aggregation", "test_it_is_exact_with_a_third_dropping_at_any_point")
-LIES = suite("secure_aggregation", "test_a_server_that_lies_about_who_is_left_gets_nothing")
-NOISE_OF_ONE = suite("discrete", "test_at_epsilon_one_a_hundred_clients_have_the_noise_of_one")
-PAIRS = suite("secure_aggregation", "test_every_pair_has_a_mask_of_its_own")
-SHAMIR = suite("secure_aggregation", "test_any_threshold_of_shares_is_the_secret")
+LIES = suite("secure_aggregation", "test_a_server_that_lies_gets_nothing")
+NOISE_OF_ONE = suite("summed", "test_at_epsilon_one_a_hundred_clients_have_the_noise_of_one")
+PAID = suite("summed", "test_the_ledger_is_a_gaussians_and_rounding_is_in_it")
+PAIRS = suite("secure_aggregation", "test_every_pair_and_every_round_has_pads_of_its_own")
+COLLUDE = suite("secure_aggregation", "test_a_server_that_shows_different_lists_learns_nothing_of_one_client", 6)
 
 MUTANTS = {
     "no noise on updates": (NOISE, "disturb", nothing, stream),
@@ -328,22 +332,27 @@ MUTANTS = {
     "individual: nothing is spent": (
         PRIVATE, "own_factor", replaced(lambda f, i, norm, clip, scale: min(1.0, clip / norm) if norm else 0.0), OWN),
     "individual: a budget of twice as much": (PRIVATE, "own_factor", scaled(4, 2.0), OWN),
-    "masks are zeros": (SECAGG, "expanded", replaced(lambda seed, size, dtype: np.zeros(size, dtype)), MASKED),
-    "masks repeat": (SECAGG, "expanded", lambda true: lambda s, n, d: np.resize(true(s, 16, d), n), MASKED),
-    "pairwise masks are all the same": (SECAGG, "agreed", replaced(lambda *a: bytes(32)), PAIRS),
-    "a client signs two lists": (
-        SECAGG, "Client.fix", replaced(lambda self, s: setattr(self, "survivors", frozenset(s))), LIES),
-    "signatures are not looked at": (SECAGG, "signed_by", replaced(lambda *a: True), LIES),
-    "both seeds are given out": (
-        SECAGG, "Client.rescue", replaced(lambda self, missing: {k: self.held[k][49:] for k in missing}), LIES),
-    "a share is the secret": (
-        "archipel.privacy.shamir", "shares_of",
-        replaced(lambda secret, holders, threshold, entropy: dict.fromkeys(holders, b"\x00" + secret)), SHAMIR),
+    "masks are zeros": (SECAGG, "expanded", replaced(lambda key, n, count, p: np.zeros(count, np.uint64)), MASKED),
+    "masks repeat": (SECAGG, "expanded", lambda true: lambda k, n, c, p: np.resize(true(k, n, 16, p), c), MASKED),
+    "all rounds have the same masks": (SECAGG, "expanded", lambda true: lambda k, n, c, p: true(k, 0, c, p), PAIRS),
+    "all pairs have the same pads": (SECAGG, "agreed", replaced(lambda *a: [bytes(32)] * (len(a) - 2)), PAIRS),
+    "a client answers for two lists": (
+        SECAGG, "Masker.answer",
+        lambda true: lambda self, listed, n: setattr(self, "answered", -1) or true(self, listed, n), LIES),
+    "a client answers for a list of one": (
+        SECAGG, "Masker.answer",
+        lambda true: lambda self, listed, n: true(self, [*listed, *range(self.code.clients)], n), LIES),
+    "one more may collude than is safe": (
+        CODING, "code_of", returned(lambda c: c._replace(secret=c.secret - 1)), COLLUDE),
+    "corrections are not padded": (
+        CODING, "masked", lambda true: lambda code, values, pads: (
+            true(code, values, pads)[0], true(code, values, pads)[1] * np.uint64(0)), MASKED),
     "a share of the noise too few": (DISCRETE, "disturb_integers", scaled(1, 0.8), NOISE_OF_ONE),
     "rounding is not in the sensitivity": (
         DISCRETE, "grid", returned(lambda g: g._replace(sensitivity=g.sensitivity * 0.9)),
         suite("discrete", "test_nothing_wraps_and_rounding_is_in_the_sensitivity")),
-    "the sum costs as if all noise were one client's": (DISCRETE, "sum_cost", returned(lambda c: c / 2), NOISE_OF_ONE),
+    "noise as if nobody dropped": (CODING, "code_of", returned(lambda c: c._replace(needed=c.clients)), NOISE_OF_ONE),
+    "a sum costs half": (ACCOUNT, "release_cost", returned(lambda cost: cost / 2), PAID),
 }  # fmt: skip
 
 

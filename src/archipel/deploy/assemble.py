@@ -17,6 +17,7 @@ from archipel.privacy.journal import FileJournal
 from archipel.privacy.ledger import Charge, Ledger
 from archipel.privacy.personal import PersonalLedgers
 from archipel.privacy.releases import from_json
+from archipel.report import moment
 from archipel.results import Result
 from archipel.simulate.run import Recorder
 
@@ -110,10 +111,23 @@ def assemble(
     models = [recorder.models]
     result = Deployed(federation.to_toml(), recorder.rows, models, [recorder.ledger], {}, interrupted, seconds)
     result.about = [recorder.about()]
-    result.wire = wire_of(
-        instance, result, {member.name: read_status(folder / member.name) for member in roster.members}
-    )
+    statuses = {member.name: read_status(folder / member.name) for member in roster.members}
+    result.wire = wire_of(instance, result, statuses)
+    result.graph = instance.graph
+    result.listed = [listed(name, statuses[name]) for name in roster.names[instance.data_role]]
     return result
+
+
+def listed(name: str, status: dict[str, Any]) -> dict[str, Any]:
+    """A client's row in the table of clients."""
+    return {
+        "client": name,
+        "round": status.get("round", 0),
+        "last seen": moment(status.get("time")),
+        "bytes sent": status.get("traffic", {}).get("bytes out", 0),
+        "bytes received": status.get("traffic", {}).get("bytes in", 0),
+        "rows skipped": status.get("skipped", 0),
+    }
 
 
 # --- the wire -------------------------------------------------------------------------------------------------------

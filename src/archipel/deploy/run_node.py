@@ -48,19 +48,25 @@ def live(order: dict[str, Any]) -> int:
         )
     except EXPECTED as problem:
         return last_words(order["name"], problem, 2)
-    shown: Any = None
+    shown: list[Any] = []
     try:
         if order.get("metrics"):
             from archipel.deploy.metrics import Metrics
 
-            shown = Metrics(order["metrics"], node)
+            shown.append(Metrics(order["metrics"], node))
+        if order.get("page"):
+            from archipel.deploy.machine import Machine
+            from archipel.live import Live
+
+            shown.append(Live(Machine(node), order["page"]))
+            print(f"Live: {shown[-1].address}", file=sys.stderr)
         node.run(lambda: bool(stopped) or (parent is not None and os.getppid() != parent))
     except EXPECTED as problem:
         return last_words(order["name"], problem, 1)
     finally:
         node.close()
-        if shown is not None:
-            shown.close()
+        for server in shown:
+            server.close()
     if node.player.gone:
         if any(other.letters for other in node.office.neighbours.values()):
             return last_words(order["name"], Halted(UNANSWERED.format(deploy.patience)), 1)
@@ -114,10 +120,14 @@ def order_of(arguments: list[str] | None = None) -> dict[str, Any]:
     options.add_argument("--policy", help="the site's rules; else policy.toml beside the description, if there is one")
     options.add_argument("--log", choices=("text", "json"), default="text", help="how lines are written")
     options.add_argument("--metrics", help="serve /metrics and /health at this host:port")
+    options.add_argument(
+        "--page", help="serve a live page at this port of loopback (0: any), or at host:port by a token"
+    )
     options.add_argument("-v", "--verbose", action="count", default=0, help="more lines")
     given = options.parse_args(arguments)
     order: dict[str, Any] = {"name": given.name, "description": given.federation, "linger": 5.0, "deploy": {}}
-    order |= {"policy": given.policy, "log": given.log, "metrics": given.metrics, "verbose": given.verbose}
+    order |= {"policy": given.policy, "log": given.log, "metrics": given.metrics, "page": given.page}
+    order |= {"verbose": given.verbose}
     if given.keys:
         order["deploy"]["keys"] = str(Path(given.keys).resolve())
     if given.data:

@@ -6,8 +6,10 @@ from typing import Any
 
 from rich.table import Table
 
-from archipel.deploy.assemble import fill, read_rows, rows_at
+from archipel.deploy.assemble import assemble, fill, read_rows, rows_at
+from archipel.deploy.trace import ROWS
 from archipel.deploy.view import instance_of_all
+from archipel.report import news, report_page
 
 SHOWN = 12  # nodes in the table, beside the servers
 SCORED = 2.0  # seconds between two measurements
@@ -69,6 +71,33 @@ class Watch:
             str(sum(status.get("faults", {}).values())),
             "" if paid is None else f"{paid:.4g}",
         ]
+
+
+class Fleeting:
+    """A fleet, as `live.Live` shows it: what its nodes wrote down, measured as a simulation is."""
+
+    def __init__(self, fleet: Any, name: str):
+        self.fleet, self.name = fleet, name
+        self.instance = instance_of_all(fleet.federation, fleet.description.parent)
+
+    def stamp(self) -> Any:
+        """The rounds that nodes have reached, once all have written something."""
+        statuses = self.fleet.statuses()
+        rounds = tuple(status.get("round", 0) for status in statuses.values())
+        began = all((self.fleet.nodes / name / ROWS).exists() for name in statuses)
+        return rounds if began and min(rounds) > 0 else None
+
+    def result(self) -> Any:
+        fleet = self.fleet
+        found = assemble(fleet.federation, self.instance, fleet.roster, fleet.nodes, 0.0, True)
+        found.name, found.graph = self.name, self.instance.graph
+        return found
+
+    def page(self) -> str:
+        return report_page(self.result(), live=True)
+
+    def news(self) -> dict[str, Any]:
+        return news(self.result())
 
 
 def size(count: float) -> str:

@@ -130,16 +130,18 @@
   addEventListener("afterprint", () => printed(false));
 
   if (data.live) { // a run that goes on says what is new
-    const source = new EventSource("events");
+    const source = new EventSource("events" + location.search);
     let numbers = document.querySelector("dl.numbers");
     source.onmessage = (event) => {
       const next = JSON.parse(event.data);
-      if (next.charts.length !== charts.length) return location.reload();
+      if (next.charts.length !== charts.length || !next.clients !== !data.clients) return location.reload();
       numbers.outerHTML = next.cards;
       numbers = document.querySelector("dl.numbers");
+      document.querySelector(".lead").textContent = next.lead;
+      if (next.clients) refresh(next.clients.rows);
       charts.forEach((chart, i) => { chart.spec = next.charts[i]; chart.draw(); });
     };
-    source.addEventListener("over", () => source.close());
+    source.addEventListener("over", () => { source.close(); document.body.dataset.over = "true"; });
   }
 
   // --- tables that sort and filter ----------------------------------------------------------------------------------
@@ -159,7 +161,7 @@
       back.disabled = first === 0;
       on.disabled = first + PAGE >= order.length;
     };
-    const arrange = () => {
+    const arrange = (stay) => {
       const wanted = filter.value.toLowerCase();
       order = rows.filter((row) => !wanted || row.some((cell) => typeof cell === "string" && cell.toLowerCase().includes(wanted)));
       if (sorted >= 0) {
@@ -170,7 +172,7 @@
           return up ? way : -way;
         });
       }
-      first = 0;
+      if (stay !== true) first = 0;
       show();
     };
     columns.forEach((name, i) => {
@@ -191,9 +193,10 @@
     if (rows.length > PAGE) controls.append(back, on);
     box.append(controls, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "clients" }, make("table", {}, make("thead", {}, head), body)));
     show();
+    return (next) => { rows = next; arrange(true); };
   }
 
-  if (data.clients) table(document.getElementById("clients"), data.clients);
+  const refresh = data.clients && table(document.getElementById("clients"), data.clients);
 
   // --- the network --------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,8 @@ class ProtectPiece(NamedTuple):
     norm: Callable[..., Any] | None = None  # (me, data, settings, moment) -> of the gradient over all samples, noised
     bounded: Callable[..., Any] | None = None  # (fold) -> the same with bounded words, where a sum is noised
     guard: Callable[..., Any] | None = None  # (values, limit, scale, me, settings, key): clips and noises a gradient
+    summed: Callable[..., Any] | None = None  # (mix) -> the same of words whose integers are summed before anyone looks
+    masks: Any = None  # privacy.coding.Code: how these are masked where others would see them
     drawn: Any = None  # privacy.policy.Noise of a gradient, where there is any
     cancels: float = 0.0  # if noise is correlated: its deviation in a sum of gradients, over that of a draw
 
@@ -186,7 +188,7 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
 class Protect(Protocol):
     """A way to protect."""
 
-    where: ClassVar[str]  # "nowhere", "sample", "word" or "mix"
+    where: ClassVar[str]  # "nowhere", "sample", "word", "sum" or "mix"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece: ...
 

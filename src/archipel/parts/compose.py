@@ -250,8 +250,9 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if learn.read_by in share.needs and parts.protect.where == "word":
         right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
         raise BadInput("algorithm.protect.kind", "at-word", right)
-    if protect.bounded is not None:
+    if protect.bounded is not None or protect.summed is not None:
         refuse_noised(parts, share)
+    if protect.bounded is not None:
         share = share._replace(fold=protect.bounded(share.fold))
     asks = parts.ask.make(setup, share, learn) if parts.ask is not None else None
     if asks is not None:
@@ -276,6 +277,8 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
+    if protect.summed is not None:
+        mix = protect.summed(mix)
     if learn.shared is not None and setup.start is not None:
         raise BadInput("--from", "weights", "a complete state: what this learn part plays are sums of all gradients")
     if learn.shared is not None:
@@ -298,6 +301,8 @@ def refuse_noised(parts: Parts, share: SharePiece) -> None:
     if not isinstance(parts.mix, Mean) or parts.mix.by_samples or parts.mix.limit > 0:
         right = '"mean" with limit = 0 and without by_samples: a client must be in a sum once, and count as all others'
         raise BadInput("algorithm.mix", "this one", right)
+    if parts.protect.where == "sum" and parts.asked < 1:
+        raise BadInput("algorithm.asked", parts.asked, "1: who is not asked lacks in the sum like one who dropped")
 
 
 def check_pairs(pieces: Pieces, parts: Parts) -> None:
@@ -403,7 +408,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     )  # fmt: skip
     return Plan(
         {"client": table, "server": server}, turns, settings, parameters, mix.late, accountant=protect.accountant,
-        weigh=metropolis if graph.servers > 1 else None, plain_only=learn.plain_only,
+        weigh=metropolis if graph.servers > 1 else None, plain_only=learn.plain_only, masks=protect.masks,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@
 | `noise` | schedules, and `disturb`: keyed in a simulation, secure on a device |
 | `individual` | every unit pays for what it said itself: adaptive filters |
 | `correlated` | noise that cancels in sums over rounds: matrix factorisations |
-| `secure_aggregation` | a sum whose parts nobody sees: masks, shares, drop-outs, liars; `shamir` |
+| `secure_aggregation` | a sum whose parts nobody sees: keys, pads, masks; `coding` takes them off, whoever drops |
 | `discrete` | integers with discrete Gaussian noise, which add up to the noise of one |
 | `bounding` | clipping and projections, and each loss's gradient bound under them |
 | `audit` | a lower bound on epsilon from releases alone, of many runs; `one_run` of one |

@@ -14,7 +14,6 @@ import numpy as np
 from archipel.bundle import about
 from archipel.environment import may_be_late
 from archipel.errors import BadInput, Diverged
-from archipel.node import weight_of
 from archipel.privacy.accountant import MANY
 from archipel.results import Result, Row
 from archipel.simulate.checkpoint import LARGE, NOWHERE, Keep, Watch, restore, save, size_of, sums_of
@@ -120,7 +119,7 @@ class Recorder:
                 self.rows.append((self.seed, self.done, metric, float(value), ""))
         sent: dict[str, float] = {}  # several turns may go one way
         for i, turn in enumerate(instance.plan.turns):
-            for unit, weight in (("parameters", instance.plan.parameters[i]), ("bytes", weight_of(turn.word))):
+            for unit, weight in (("parameters", instance.plan.parameters[i]), ("bytes", instance.plan.weight(i))):
                 metric = f"{unit}.{turn.sender}-{turn.receiver}"
                 sent[metric] = sent.get(metric, 0.0) + engine.messages[i] * weight
         for metric, value in sent.items():
