@@ -127,4 +127,6 @@ def test_archipel_leave(tmp_path):
         assert left.returncode == 0 and "client-1 has left." in left.stdout, left.stderr
         assert [server.end(), stays.end()] == [0, 0], [server.words, stays.words]
     again = archipel("node", "federation.toml", "--name", "client-1", cwd=tmp_path)
-    assert again.returncode == 1 and "client-1 has left this federation" in again.stderr
+    assert again.returncode == 2 and "client-1 has left this federation" in again.stderr, (
+        "systemd does not start it again"
+    )
