@@ -225,7 +225,8 @@ class Files(Checked):
         incomplete = {name: client.incomplete for name, client in clients.items()}
         if sum(incomplete.values()):
             how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
-            said.append(f"{sum(incomplete.values()):,} rows lack a value and are {how}.")
+            count = sum(incomplete.values())
+            said.append(f"{count:,} {'row lacks a value and is' if count == 1 else 'rows lack a value and are'} {how}.")
         used = train.sizes
         if data_kind == "stream":
             horizon = self.horizon or rounds
