@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -83,12 +82,14 @@ def test_lists_are_not_empty(folder, what):
 
 def test_ctrl_c_leaves_what_was_done_so_far(folder):
     (folder / "long.toml").write_text(DESCRIPTION.replace("rounds = 60", "rounds = 100000000"))
-    command = [sys.executable, "-m", "archipel", "run", "long.toml", "--out", "out"]
+    command = [sys.executable, "-m", "archipel", "run", "long.toml", "--out", "out", "--checkpoint", "0"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    kept, written = folder / "out/checkpoint.npz", set()
     try:
-        time.sleep(12)
+        while len(written) < 4 and process.poll() is None:
+            written |= {kept.stat().st_mtime_ns} if kept.exists() else set()
         os.kill(process.pid, signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 130

@@ -44,7 +44,7 @@ TINY: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {  # data kind -> prob
         ("related", {"clients": CLIENTS, "tasks": 2, "size": 4, "samples": (3, 6), "test": 10}),
     ),
     "deep": (
-        ("deep", {"clients": CLIENTS, "model": "mlp", "widths": (4,), "samples": 120, "test": 20, "shrink": 2}),
+        ("deep", {"clients": CLIENTS, "model": "mlp", "widths": (4,), "samples": 84, "test": 20, "shrink": 2}),
     ),
 }  # fmt: skip
 
@@ -95,13 +95,12 @@ def tried(algorithm: Any, topology: str) -> tuple[Federation | None, str]:
     for number, problem in enumerate(tiny(algorithm.data_kind)):
         for privacy in PROTECTED:
             try:
-                graph = graph_for(problem, topology)
-                federation = Federation(problem, algorithm, graph, privacy=privacy, rounds=ROUNDS)
                 setup = looked_at(algorithm.data_kind, number, topology, algorithm.precision)
                 plan = algorithm.plan(setup._replace(privacy=privacy))
                 if privacy is not None and plan.accountant is None:
                     raise BadInput("privacy", "(a table)", "none: nobody counts what it would pay")
-                return federation, ""
+                graph = graph_for(problem, topology)
+                return Federation(problem, algorithm, graph, privacy=privacy, rounds=ROUNDS), ""
             except BadInput as found:
                 # what is not about privacy says more: the next try has another table, or none
                 about_privacy = found.key.startswith("privacy") or found.value == "openly"

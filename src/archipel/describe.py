@@ -148,13 +148,18 @@ def check_keys(part: Any, section: str) -> None:
         with found:
             value = getattr(part, name)
             label = f"{section}.{name}" if section else name
-            if isinstance(value, Checked):  # it was, when it was made
+            if type(value) is hint and hint in PLAIN:
+                check_value(hint, right, value, label)
+            elif isinstance(value, Checked):  # it was, when it was made
                 continue
-            if dataclasses.is_dataclass(value):
+            elif dataclasses.is_dataclass(value):
                 check_keys(value, label)
             elif value is not None or type(None) not in typing.get_args(hint):
                 check_value(hint, right, convert(hint, without_numpy(value), label), label)
     found.refuse()
+
+
+PLAIN = (bool, int, float, str)
 
 
 def keys_of(cls: Any) -> dict[str, tuple[Any, Key]]:

@@ -103,7 +103,7 @@ def clear(record: Any) -> None:
 
 
 def fetch(table: Any, k: Any) -> None:
-    """Node k is next, or soon: compiled code asks memory for its row meanwhile. There may be no such row."""
+    """Node k is soon: compiled code asks memory for the first array of its row meanwhile."""
 
 
 def leaves(record: Any) -> Iterator[Any]:

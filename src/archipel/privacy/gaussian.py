@@ -10,6 +10,7 @@ which neither overflows nor cancels. Everything is vectorised, and errs on the s
 of delta.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,17 @@ def mu_of(epsilon: Any, delta: Any) -> Any:
     2.0
     """
     shape, (epsilon, delta) = _flat(epsilon, delta)
+    if epsilon.size and np.all(epsilon == epsilon[0]) and np.all(delta == delta[0]):  # everyone's budget
+        return _shaped(np.full(epsilon.size, _mu_of_one(float(epsilon[0]), float(delta[0]))), shape)
+    return _shaped(_mu_of(epsilon, delta), shape)
+
+
+@lru_cache(maxsize=4096)
+def _mu_of_one(epsilon: float, delta: float) -> float:
+    return float(_mu_of(np.array([epsilon]), np.array([delta]))[0])
+
+
+def _mu_of(epsilon: Any, delta: Any) -> Any:
     target = np.log(delta) + np.log1p(-4 * MARGIN)  # so that epsilon_of, with its own margin, agrees
     z = _tail(delta * (1 - 4 * MARGIN))
     low = np.maximum(2 * epsilon / (z + np.sqrt(z**2 + 2 * epsilon) + 1e-300), delta * np.sqrt(2 * np.pi)) * 0.999
@@ -182,4 +194,4 @@ def mu_of(epsilon: Any, delta: Any) -> Any:
             break
         high = np.where(short, high * 2, high)
     x, _ = _descend(rise, np.log(low), np.log(high))
-    return _shaped(np.exp(x) * (1 - 4e-15), shape)
+    return np.exp(x) * (1 - 4e-15)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.privacy.accounting import Conversion, History, check_delta, from_units, merged, record, to_units
+from archipel.privacy.accounting import Conversion, History, check_delta, from_units, merged, to_units
 from archipel.privacy.gaussian import epsilon_of, mu_of
 from archipel.privacy.releases import RELATIONS, Gaussian, Relation, Release, Sampled, as_json, rho_of
 
@@ -136,6 +136,14 @@ class Journal(Protocol):
 # --- the ledger ---------------------------------------------------------------------------------------------
 
 
+AHEAD = (1.0, 0.5, 0.25, 0.125)  # how much more of the same a ledger asks its budget for at once
+
+
+def contains(larger: dict[Release, int], part: dict[Release, int]) -> bool:
+    """Whether a history has all that another has."""
+    return all(larger.get(release, 0) >= count for release, count in part.items())
+
+
 class Ledger:
     """What one node has paid. Without a budget it only counts.
 
@@ -160,7 +168,8 @@ class Ledger:
         self._limit = to_units(budget.gaussian_rho()) if budget else 0
         self._others = 0
         self._lock = threading.Lock()
-        self._approved: tuple[Release, int] | None = None  # how many more of a release were found to fit
+        self._counts: dict[Release, int] = {}
+        self._approved: dict[Release, int] = {}  # a history that was found to fit: so does every part of it
         for charge in charges:
             self._enter(charge)
 
@@ -171,23 +180,21 @@ class Ledger:
             return True
         if isinstance(release, Gaussian) and not self._others:
             return self._gaussian_rho + to_units(rho_of(release)) * times <= self._limit
-        if self._approved and self._approved[0] == release and self._approved[1] >= times:
-            return True
-        return self._look_ahead(release, times) >= times
+        wanted = self._counts | {release: self._counts.get(release, 0) + times}
+        return contains(self._approved, wanted) or self._look_ahead(wanted)
 
-    def _look_ahead(self, release: Release, times: int) -> int:
-        """How many more of a release surely fit: doubling, so that not every charge needs a loss
+    def _look_ahead(self, wanted: dict[Release, int]) -> bool:
+        """Whether a history fits, and if it can be with more of the same, so that not every charge needs a loss
         distribution.
         """
         assert self.budget is not None
-        past, fits, step = self.history(), 0, times
-        while step >= times and fits < 1024 * times:
-            if self.budget.allows(past + record(release) * (fits + step)):
-                fits, step = fits + step, step * 2
-            else:
-                break
-        self._approved = (release, fits)
-        return fits
+        both = {release: max(count, self._approved.get(release, 0)) for release, count in wanted.items()}
+        more = [{release: count + int(count * share) for release, count in wanted.items()} for share in AHEAD]
+        for ahead in (self._approved | both, *more, wanted):
+            if self.budget.allows(merged(ahead.items())):
+                self._approved = ahead
+                return True
+        return False
 
     def charge(self, moment: int, release: Release, times: int = 1) -> None:
         """Enter a release of round `moment`, or raise `Overspent` and enter nothing. Call it before anything
@@ -217,17 +224,11 @@ class Ledger:
             self._gaussian_rho += to_units(rho_of(charge.release)) * charge.times
         else:
             self._others += charge.times
-        if self._approved and self._approved[0] == charge.release:
-            self._approved = (charge.release, self._approved[1] - charge.times)
-        else:
-            self._approved = None
+        self._counts[charge.release] = self._counts.get(charge.release, 0) + charge.times
 
     def history(self) -> History:
         """Everything that was charged, as one history."""
-        counts: dict[Release, int] = {}
-        for _, release, times in self.charges:
-            counts[release] = counts.get(release, 0) + times
-        return merged(counts.items())
+        return merged(self._counts.items())
 
     def rho(self) -> float:
         """The zCDP total so far."""
