@@ -88,7 +88,7 @@ def gallery(figures: dict, folder: Path, drawn: bool = True) -> str:
     lines += [
         "    archipel reproduce NAME --quick",
         "",
-        "with fewer seeds and rounds; without it, the paper's own, and a claim may then hold. Dashed: not in the paper.",
+        "with fewer seeds and rounds; without it, the paper's own, and a claim may then hold. Dashed: ours.",
         "",
     ]
     for paper, title in PAPERS.items():
