@@ -85,7 +85,7 @@ class Axis:
 
     def __init__(self, values: Sequence[Any]):
         self.numeric = all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values)
-        self.known = sorted(set(values)) if self.numeric else list(dict.fromkeys(map(str, values)))
+        self.known: list[Any] = sorted(set(values)) if self.numeric else list(dict.fromkeys(map(str, values)))
         self.log = self.numeric and self.known[0] > 0 and self.known[-1] > DECADES * self.known[0]
 
     def place(self, value: Any) -> float:
