@@ -12,7 +12,7 @@ from scipy import stats
 from archipel import Environment, Federation, Linear
 from archipel.algorithms.fedavg import FedAvg
 from archipel.deploy import wire
-from archipel.deploy.masked import WORD, Masks
+from archipel.deploy.masked import PROOF, WORD, Masks
 from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
@@ -21,6 +21,7 @@ from archipel.parts.protect.summed import Summed
 from archipel.parts.share.whole import Whole
 from archipel.privacy.coding import unpacked
 from archipel.privacy.policy import Privacy
+from archipel.privacy.secure_aggregation import public
 
 CHANGES = {"share": Whole(change=True), "mix": Mean(0)}
 
@@ -215,6 +216,24 @@ def test_two_that_lie_and_the_round_is_given_up(monkeypatch, noted, caplog):
     village = Village(federation(rounds=2))
     village.run()
     assert "is given up: what clients answered does not fit together" in caplog.text and not noted[1]
+
+
+def test_a_server_that_makes_up_a_key_is_found_out(monkeypatch):
+    """It could take the masks off the words of all who believe that its own key is client-2's."""
+    notice = Masks.notice
+
+    def lie(self):
+        if self.keys and not self.player.view.has_data:
+            own = public(bytes(31) + b"\7")
+            self.keys[2] = own + self.player.world.vouch(self.claim(own)).ljust(PROOF, b"\0")
+        notice(self)
+
+    monkeypatch.setattr(Masks, "notice", lie)
+    village = Village(federation())
+    village.until(lambda: len(village.seen.sentences) == 6)
+    believed = [sentence for name, sentence in village.seen.sentences if name != "client-2"]
+    assert all("the key shown as client-2's is not signed by it: the server lies" in one for one in believed)
+    assert not said(village)[WORD]
 
 
 def test_a_server_that_lost_its_state_is_shown_the_keys_again(noted):
