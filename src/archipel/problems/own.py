@@ -74,6 +74,15 @@ class Files(Checked):
             raise BadInput("problem.inputs", list(self.inputs), "either inputs or columns, which are the same")
         object.__setattr__(self, "columns", self.inputs or self.columns)
         object.__setattr__(self, "inputs", ())
+        for name, values in self.categories.items():
+            words = values if isinstance(values, list | tuple) else ()
+            good = words and all(isinstance(word, str | int | float) for word in words) and len({*words}) == len(words)
+            if not good:
+                raise BadInput(f"problem.categories.{name}", values, 'its values, each once, as in ["east", "west"]')
+        if len(self.separator) > 1:
+            raise BadInput("problem.separator", self.separator, "one character")
+        if self.positive and self.loss != "logistic":
+            raise BadInput("problem.positive", self.positive, 'none, or loss = "logistic": only labels have one')
         twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
         if twice:
             raise BadInput("problem.columns", twice[0], "each column once")
@@ -225,7 +234,8 @@ class Files(Checked):
         incomplete = {name: client.incomplete for name, client in clients.items()}
         if sum(incomplete.values()):
             how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
-            said.append(f"{sum(incomplete.values()):,} rows lack a value and are {how}.")
+            count = sum(incomplete.values())
+            said.append(f"{count:,} {'row lacks a value and is' if count == 1 else 'rows lack a value and are'} {how}.")
         used = train.sizes
         if data_kind == "stream":
             horizon = self.horizon or rounds

@@ -45,6 +45,16 @@ def own(value: Any) -> Any:
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
+def once(instance: Any) -> Any:
+    """An instance whose tables keep the first row only, where all are alike: a node copies its own."""
+
+    def alike(table: Any) -> Any:
+        return np.broadcast_to(table[0].copy(), table.shape) if (table == table[0]).all() else table
+
+    tables = {role: mapped(alike, table) for role, table in instance.plan.tables.items()}
+    return instance._replace(plan=instance.plan._replace(tables=tables))
+
+
 class Crash(BaseException):
     """The process ends here."""
 
@@ -186,7 +196,7 @@ class Simulation:
         self.time = 0.0
         self.queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.order = 0
-        self.instance = federation.instance()
+        self.instance = once(federation.instance())
         self.roster = roster_of(self.instance)
         self.edges = set(self.roster.edges) | {(b, a) for a, b in self.roster.edges}
         self.hosts = {m.name: Host(self, m.name, i) for i, m in enumerate(self.roster.members)}
