@@ -13,6 +13,7 @@ from archipel import Environment, Federation, Linear
 from archipel.algorithms.fedavg import FedAvg
 from archipel.deploy import wire
 from archipel.deploy.masked import PROOF, WORD, Masks
+from archipel.deploy.torture.run import play
 from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
@@ -113,6 +114,46 @@ def test_sums_are_exact_with_a_third_dropping_at_any_point(seed, noted):
     counts = [len(who) for who, _ in noted[1].values()]
     assert check_sums(noted, 2**24 - 3) >= 5 and min(counts) >= 6
     assert any(count < 9 for count in counts)
+
+
+@pytest.mark.parametrize("most", [12, pytest.param(10**6, marks=pytest.mark.long)], ids=["some points", "every point"])
+def test_a_crash_at_any_point_changes_nothing(most):
+    made = federation(clients=3, rounds=2)
+    engine = simulated(made)
+
+    def played(point):
+        village = Village(made)
+        for host in village.hosts.values():
+            host.powerless, host.back = True, 0.1
+        village.world.crash_at = point
+        village.run()
+        assert_same(village, engine)
+        return village.world.points
+
+    points = range(1, played(-1) + 1)
+    for point in points[:: 1 + len(points) // most]:
+        played(point)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_are_exact_when_anyone_is_killed_and_comes_back(seed, noted):
+    """The server too; links lose and repeat, and rounds do not wait for who is away."""
+    draw, village = random.Random(seed), quorum(federation(clients=6, rounds=8))
+    village.lossy(loss=0.05, repeat=0.05, late=0.05)
+
+    def each(who):
+        if draw.random() < 0.03 and sum(host.lives for host in village.hosts.values()) < 40:
+            village.kill_soon(who, draw.uniform(0.1, 8.0))
+
+    village.seen.each = each
+    village.until(lambda: village.nodes["server"].player.finished)
+    assert sum(host.lives for host in village.hosts.values()) > 9
+    assert check_sums(noted, 2**24 - 3) > 2
+
+
+def test_a_torture_says_that_it_cannot_follow_masks():
+    with pytest.raises(BadInput, match="said once"):
+        play(0, federation().with_(deploy=Deployment(pace="quorum")))
 
 
 @pytest.mark.parametrize(("step", "counted"), [(2, 6), (5, 9)], ids=["before its word", "before its answer"])
