@@ -23,6 +23,7 @@ from archipel.parts.share.whole import Whole
 from archipel.privacy.coding import unpacked
 from archipel.privacy.policy import Privacy
 from archipel.privacy.secure_aggregation import public
+from archipel.topology import Servers
 
 CHANGES = {"share": Whole(change=True), "mix": Mean(0)}
 
@@ -87,6 +88,15 @@ def test_a_replay_ends_with_the_simulations_bits(environment, noted):
     village.run()
     assert_same(village, simulated(made))
     assert check_sums(noted, 2**24 - 3) > 0
+
+
+def test_so_it_does_at_each_server_of_a_graph():
+    made = federation(clients=12, environment=AWAY).with_(topology=Servers(servers=3, shape="ring"))
+    village, engine = Village(made), simulated(made)
+    village.run()
+    assert_same(village, engine)
+    models = engine.instance.plan.tables["server"].model
+    assert np.abs(models).min() > 0 and made.instance().plan.masks.clients == 4
 
 
 def test_so_it_does_when_nodes_are_killed_and_letters_get_lost():

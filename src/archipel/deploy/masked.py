@@ -59,12 +59,13 @@ class Collected(NamedTuple):
 class Masks:
     """What one node knows of masks, and the turns that it takes with them."""
 
-    def __init__(self, plan: Plan, deploy: Any):
+    def __init__(self, plan: Plan, deploy: Any, group: Sequence[int]):
         code: Code = plan.masks
         if deploy.pace == "clock":
             right = '"quorum": words are masked, and a sum needs two answers of its clients, not a period'
             raise BadInput("deploy.pace", "clock", right)
         self.code, self.own, self.secret = code, plan.turns[WORD], b""
+        self.group, self.place = group, {number: i for i, number in enumerate(group)}  # clients of one server
         self.keys: list[bytes] = []  # everyone's, at a server with proofs; none: the beginning is not over
         self.masker: Any = None
         self.listed, self.listed_in = np.zeros(code.clients, np.uint8), -1  # who is in the sum, and of which round
@@ -119,10 +120,15 @@ class Masks:
         """Everyone's key, each with the proof that it is its own: the server only carries them."""
         shown = split(bytes(self.player.mailbox.told.pop(self.told).body), self.code.clients)
         view, world = self.player.view, self.player.world
-        for name, entry in zip(view.roster.names["client"], shown):
+        for name, entry in zip(self.names, shown):
             if name != view.member.name and not world.vouched(name, self.claim(entry[:KEY]), entry[KEY:]):
                 raise Halted(f"{view.member.name}: the key shown as {name}'s is not signed by it: the server lies.")
         self.know([entry[:KEY] for entry in shown])
+
+    @property
+    def names(self) -> list[str]:
+        everyone = self.player.view.roster.names["client"]
+        return [everyone[number] for number in self.group]
 
     def claim(self, key: bytes) -> bytes:
         """What is signed: a key, for this federation's masks."""
@@ -134,7 +140,7 @@ class Masks:
 
         member, digest = self.player.view.member, self.player.view.digest
         try:
-            self.masker = Masker(self.code, member.number, self.secret, keys, digest)
+            self.masker = Masker(self.code, self.place[member.number], self.secret, keys, digest)
         except GivenUp as reason:
             right = f"A state that was lost cannot be begun anew alone: restore it, or let all nodes begin ({ANEW})"
             raise Halted(f"{member.name}: {reason}. {right}.") from reason
@@ -147,7 +153,7 @@ class Masks:
 
     def gather(self, _: int = -1) -> None:
         known = self.player.tables[WORD].heard
-        shown = {known[said.who].number: said.body for said in self.player.mailbox.collect(self.show, 0)}
+        shown = {self.place[known[said.who].number]: said.body for said in self.player.mailbox.collect(self.show, 0)}
         self.keys = [bytes(shown[k]) for k in range(self.code.clients)]
         self.notice()
 
@@ -175,7 +181,7 @@ class Masks:
         numbers = unpacked(said.masked, self.code)
         inbox.total[:] += numbers[: self.code.size]
         inbox.fixes[:] += numbers[self.code.size :]
-        inbox.there[edge.sender] = 1
+        inbox.there[self.place[edge.sender]] = 1
 
     def close(self, me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """Whose words came is whose are in the sum."""
@@ -203,8 +209,8 @@ class Masks:
         return SAID
 
     def hear(self, inbox: Any, said: Any, settings: Any, edge: Any) -> None:
-        inbox.total[edge.sender] = unpacked(said.pads, self.code)
-        inbox.there[edge.sender] = 1
+        inbox.total[self.place[edge.sender]] = unpacked(said.pads, self.code)
+        inbox.there[self.place[edge.sender]] = 1
 
     def open(self, me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """The sum, out of its masks, goes where a simulation's does."""
@@ -217,7 +223,7 @@ class Masks:
         except GivenUp as reason:
             LOG.warning("round %d is given up: %s", moment.round, reason)
             return
-        for name in (self.player.view.roster.names["client"][k] for k in wrong):
+        for name in (self.names[k] for k in wrong):
             LOG.warning("round %d: what %s answered, or was dealt, does not fit: left out", moment.round, name)
         heard = emptied(self.own.inbox)
         heard.total[:] = total
