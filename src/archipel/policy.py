@@ -28,6 +28,7 @@ CONTENTS = {
 FIELDS = {  # of words -> what they are
     **dict.fromkeys(("values", "start", "places", "bits", "packed", "largest", "models", "known", "common"), "models"),
     **dict.fromkeys(("control", "weight", "mass", "asked", "chance", "stamp"), "models"),
+    **dict.fromkeys(("masked", "pads", "listed", "keys"), "models"),
     "cluster": "clusters",
     "samples": "samples",
     "share": "samples",

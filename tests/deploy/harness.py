@@ -110,5 +110,6 @@ def assert_same(village: Village, engine: PlainEngine) -> None:
         for (name, theirs), ours in zip(named_leaves(table), leaves(village.table(role))):
             np.testing.assert_array_equal(ours, theirs, err_msg=f"{role}.{name}")
     players = [node.player for node in village.nodes.values()]
-    assert [sum(counts) for counts in zip(*[p.messages for p in players])] == engine.messages
+    messages = [sum(counts) for counts in zip(*[p.messages for p in players])]
+    assert messages[: len(engine.messages)] == engine.messages  # where words are masked there are further turns
     assert sum(p.updates for p in players) == engine.updates

@@ -24,6 +24,7 @@ class Replay:
     reports = True  # silence is reported, so that nobody waits in vain
     asks_ahead = False
     away: Collection[int] = ()  # neighbours that missed a deadline
+    least = 0  # reports without which no round ends before its deadline, whatever the quorum
 
     def begin(self, n: int) -> int | None:
         """The round that starts now, where round n is next; None: not yet."""
@@ -69,7 +70,7 @@ class Quorum(Replay):
             return False
         alive = total - len(self.away.intersection(missing))
         here = total - len(missing)
-        if here and here >= math.ceil(self.quorum * alive - 1e-9):
+        if here and here >= max(self.least, math.ceil(self.quorum * alive - 1e-9)):
             return True
         if self.world.now() - since >= self.deadline:
             self.away.update(missing)

@@ -7,15 +7,13 @@ announce, say and merge (a Turn). A step runs as soon as it has what it needs. B
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from archipel.deploy import pace as waiting
 from archipel.deploy import wire
 from archipel.deploy.accounts import Account
 from archipel.deploy.mailbox import Mailbox, Said
 from archipel.deploy.pace import Replay
 from archipel.deploy.post import LOG, PostOffice
-from archipel.deploy.view import Neighbour, View
+from archipel.deploy.view import Neighbour, View, tables_of
 from archipel.deploy.world import World
 from archipel.environment import available, delay, works
 from archipel.node import SAID, Edge, Moment, clear, emptied
@@ -38,16 +36,6 @@ class Delayed(NamedTuple):
     said: int
     body: bytes
     to: list[str]
-
-
-class Tables(NamedTuple):
-    """The neighbours of a turn by their numbers in the mailbox."""
-
-    heard: dict[int, Neighbour]  # in some round
-    hearers: list[dict[int, Neighbour]]  # of each phase
-    hears: list[Any]  # of each phase
-    ever: Any
-    weights: list[dict[int, float]]  # of each phase, by the neighbour's own number
 
 
 class Player:
@@ -74,25 +62,22 @@ class Player:
         self.since = self.world.now()
         self.words = [emptied(turn.word) for turn in self.plan.turns]  # to write on; what is said goes out as bytes
         self.inboxes = [emptied(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
-        self.tables = [self.tables_of(i) for i in range(len(self.plan.turns))]
-        self.steps = self.steps_of_role()
+        self.tables = [tables_of(view, self.mailbox.number, i) for i in range(len(self.plan.turns))]
+        self.masks = view.masks
+        self.opening = [Step(ready, run, -1) for ready, run in self.masks.begin(self)] if self.masks else []
+        self.round_steps = self.steps_of_role()
 
-    def tables_of(self, i: int) -> Tables:
-        """Who is who in a turn, looked up once."""
-        number, view = self.mailbox.number, self.view
-        return Tables(
-            {number[other.name]: other for other in view.ever_hears(i)},
-            [{number[other.name]: other for other in phase} for phase in view.outgoing[i]],
-            [np.array([number[other.name] for other in phase], np.int64) for phase in view.incoming[i]],
-            np.array([number[other.name] for other in view.ever_hears(i)], np.int64),
-            [{other.number: other.weight for other in phase} for phase in view.incoming[i]],
-        )
+    @property
+    def steps(self) -> list[Step]:
+        """What is done in a round; where words are masked, before the first one too."""
+        return self.opening if self.masks and not self.masks.keys else self.round_steps
 
     def steps_of_role(self) -> list[Step]:
         """What this role does in a round, in the order of the turns."""
         role = self.view.member.role
         steps = [Step(self.can_look, self.look, -1)] if self.view.has_data else []
-        for i, turn in enumerate(self.plan.turns):
+        for i in self.view.order:
+            turn = self.plan.turns[i]
             if isinstance(turn, Tell):
                 if role == turn.receiver:
                     steps += [Step(self.always, self.ask, i), Step(self.can_take, self.take, i)]
@@ -119,17 +104,19 @@ class Player:
 
     def run(self) -> None:
         """Do the next step."""
-        step = self.steps[self.at]
-        step.run(step.turn)
+        steps = self.steps
+        steps[self.at].run(steps[self.at].turn)
         self.at += 1
         self.since = self.world.now()
-        if self.at == len(self.steps):
+        if self.at == len(steps):
             self.at = 0
-            self.round += 1
+            self.round += steps is self.round_steps
 
     def notice(self) -> None:
         """Sort what came in, and answer who asks."""
         self.pace.heard(self.mailbox.sort_all())
+        if self.masks:
+            self.masks.notice()
         if self.office.anew:
             self.ask_again()
         self.serve()
@@ -242,7 +229,7 @@ class Player:
         Where all who ask are in later rounds, this node has lost its state: it goes on with them.
         """
         asked = [n for _, n in self.mailbox.asks.values()]
-        if asked and self.pace.reports and not self.pace.replay:
+        if asked and i == self.mailbox.first_tell and self.pace.reports and not self.pace.replay:
             self.jump(min(asked))
         self.offered = self.round, i
         self.serve()
@@ -325,7 +312,7 @@ class Player:
         seen = self.data if has_data else self.view.nothing
         came = turn.act(self.me, seen, word, self.plan.settings, moment)
         self.account.paid(self.round, self.me)
-        self.updates += has_data and bool(came)
+        self.updates += has_data and bool(came) and not (self.masks and i > 1)
         if came != SAID or not self.present:
             return None, 0
         late = int(delay(self.view.conditions, moment)) if has_data and self.pace.replay else 0

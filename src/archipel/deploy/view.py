@@ -9,10 +9,10 @@ import numpy as np
 from archipel.clients import MARK, Site, own_part
 from archipel.deploy.grow import ANY_ROUND, why_fixed
 from archipel.deploy.learned import Learned
+from archipel.deploy.masked import Masks
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
 from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
-from archipel.errors import BadInput
 from archipel.loading import is_of_file
 from archipel.node import Moment, mapped, row
 from archipel.simulate.instance import SERVER_KEYS
@@ -47,11 +47,17 @@ class View:
     outgoing: list[list[list[Neighbour]]]  # turn, phase -> who hears it
     nothing: Any
     learned: Learned
+    masks: Masks | None = None  # where words are masked
     keyed: tuple[int, Any] = (-1, 0)  # this round's key, which is asked for several times
 
     @property
     def has_data(self) -> bool:
         return self.member.role == self.data_role
+
+    @property
+    def order(self) -> list[int]:
+        """The turns of a round, as they are taken."""
+        return self.masks.order if self.masks else list(range(len(self.plan.turns)))
 
     def hears(self, turn: int, n: int) -> list[Neighbour]:
         """Whom it hears in a round."""
@@ -84,6 +90,27 @@ class View:
         if self.keyed[0] != n:
             self.keyed = n, self.key(self.member.role, self.member.number, n)
         return Moment(self.member.number, n, self.keyed[1], peer, degree, present, kept)
+
+
+class Tables(NamedTuple):
+    """The neighbours of a turn by their numbers in the mailbox."""
+
+    heard: dict[int, Neighbour]  # in some round
+    hearers: list[dict[int, Neighbour]]  # of each phase
+    hears: list[Any]  # of each phase
+    ever: Any
+    weights: list[dict[int, float]]  # of each phase, by the neighbour's own number
+
+
+def tables_of(view: View, number: dict[str, int], i: int) -> Tables:
+    """Who is who in a turn, looked up once."""
+    return Tables(
+        {number[other.name]: other for other in view.ever_hears(i)},
+        [{number[other.name]: other for other in phase} for phase in view.outgoing[i]],
+        [np.array([number[other.name] for other in phase], np.int64) for phase in view.incoming[i]],
+        np.array([number[other.name] for other in view.ever_hears(i)], np.int64),
+        [{other.number: other.weight for other in phase} for phase in view.incoming[i]],
+    )
 
 
 def by_number(other: Neighbour) -> int:
@@ -129,15 +156,17 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
     """
     refuse_attack(federation)
     instance = instance_at(federation, name, base) if instance is None else instance
-    if instance.plan.masks is not None:
-        raise BadInput("algorithm.protect.kind", "summed", "another: masks are not on the network yet")
+    plan, masks = instance.plan, None
+    if plan.masks is not None:
+        masks = Masks(plan, federation.deploy)
+        plan = plan._replace(turns=masks.turns)
     roster = roster_of(instance)
     member = roster.member(name)
     last = federation.rounds if why_fixed(federation) else ANY_ROUND
-    vocabulary = Vocabulary(instance.plan.turns, instance.task.size, last, piece)
+    vocabulary = Vocabulary(plan.turns, instance.task.size, last, piece)
     mine = row(instance.plan.tables[member.role], member.number)
     incoming, outgoing = [], []
-    for turn in instance.plan.turns:
+    for turn in plan.turns:
         phases = instance.links[turn.sender, turn.receiver]
         names = roster.names
         incoming.append([heard_by(links, turn, member, names) for links in phases])
@@ -146,7 +175,7 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
         member,
         roster,
         mapped(np.array, mine),
-        instance.plan._replace(tables={}),
+        plan._replace(tables={}),
         instance.task,
         instance.conditions,
         instance.seed,
@@ -159,6 +188,7 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
         outgoing,
         instance.nothing,
         Learned(federation, instance, member),
+        masks=masks,
     )
 
 

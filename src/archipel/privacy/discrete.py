@@ -7,7 +7,6 @@ every client. Kairouz, Liu, Steinke, ICML 2021 (the distributed discrete Gaussia
 """
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,11 +97,5 @@ def disturb_integers_loop(values: Any, deviation: Any, key: Any) -> None:
 
 
 def secure_integers(values: Any, deviation: float) -> Any:
-    """values plus opendp's exact discrete Gaussian."""
-    return np.asarray(_sampler(deviation)(values.tolist()), np.int64)
-
-
-@lru_cache(maxsize=64)
-def _sampler(deviation: float) -> Any:
-    dp = noise.opendp()
-    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float), deviation)
+    """values plus an exact discrete Gaussian that nobody can foresee."""
+    return noise.secure_sum(values, noise.DISCRETE, deviation).astype(np.int64)

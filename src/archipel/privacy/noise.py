@@ -19,7 +19,7 @@ from archipel.draws import BEYOND, MIDDLE, PRIVACY, bits, laplace, middle, norma
 from archipel.errors import BadInput, Missing
 from archipel.node import fast, kernel
 
-NONE, GAUSSIAN, LAPLACE = 0, 1, 2
+NONE, GAUSSIAN, LAPLACE, DISCRETE = 0, 1, 2, 3  # discrete: a Gaussian on integers, see `discrete`
 
 
 # --- the secure source --------------------------------------------------------------------------------------
@@ -71,6 +71,8 @@ def _sampler(law: int, scale: float) -> Any:
     tells the value.
     """
     dp = opendp()
+    if law == DISCRETE:
+        return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float), scale)
     values = dp.vector_domain(dp.atom_domain(T=float, nan=False))
     if law == GAUSSIAN:
         return dp.m.make_gaussian(values, dp.l2_distance(T=float), scale)
@@ -81,7 +83,7 @@ class SecureSource:
     """Where secure noise comes from: opendp and the system."""
 
     def sum(self, values: Any, law: int, scale: float) -> Any:
-        return np.asarray(_sampler(law, scale)(values.tolist()))
+        return np.asarray(_sampler(law, scale)((values.astype(np.int64) if law == DISCRETE else values).tolist()))
 
     def bits(self, count: int) -> int:
         return secrets.randbits(count)

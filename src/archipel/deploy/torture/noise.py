@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from archipel.deploy.torture.chance import mix
-from archipel.privacy.noise import GAUSSIAN
+from archipel.privacy.noise import DISCRETE, LAPLACE
 
 
 class SeededSource:
@@ -25,7 +25,8 @@ class SeededSource:
         if self.again is not None:
             return values + self.again.popleft()
         draw = self.fresh()
-        noise = draw.normal(0.0, scale, len(values)) if law == GAUSSIAN else draw.laplace(0.0, scale, len(values))
+        noise = draw.laplace(0.0, scale, len(values)) if law == LAPLACE else draw.normal(0.0, scale, len(values))
+        noise = np.rint(noise) if law == DISCRETE else noise
         self.drawn.append(noise)
         return values + noise
 

@@ -1,0 +1,257 @@
+"""Masked words on the network: sums to the bit whoever drops, nothing of a word to be read, liars named, its bytes."""
+
+import logging
+import random
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from harness import Village, assert_same, simulated
+from scipy import stats
+
+from archipel import Environment, Federation, Linear
+from archipel.algorithms.fedavg import FedAvg
+from archipel.deploy import wire
+from archipel.deploy.masked import WORD, Masks
+from archipel.deploy.view import view_of
+from archipel.deployment import Deployment
+from archipel.errors import BadInput
+from archipel.parts.mix.mean import Mean
+from archipel.parts.protect.summed import Summed
+from archipel.parts.share.whole import Whole
+from archipel.privacy.coding import unpacked
+from archipel.privacy.policy import Privacy
+
+CHANGES = {"share": Whole(change=True), "mix": Mean(0)}
+
+
+def federation(clients=6, size=4, rounds=5, environment=None, dropping=0.34, **policy):
+    return Federation(
+        Linear(clients=clients, size=size, samples=8), FedAvg(protect=Summed(dropping=dropping), **CHANGES),
+        environment=environment or Environment(), rounds=rounds,
+        privacy=Privacy(**{"epsilon": 4.0, "unit": "client", "clip": 0.5} | policy),
+    )  # fmt: skip
+
+
+def quorum(made, share=0.5):
+    return Village(made, pace="quorum", quorum=share, deadline=5.0, patience=1e6)
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Every word before it is masked, by round and client; and every sum as it came out of its masks."""
+    words, sums = defaultdict(dict), {}
+    mask = Masks.mask
+
+    def masking(self, me, data, said, settings, moment):
+        came = mask(self, me, data, said, settings, moment)
+        words[moment.round][moment.node] = self.inner.values.copy()
+        return came
+
+    opened = Masks.open
+
+    def opening(self, me, inbox, settings, moment):
+        true = self.own
+        who = tuple(np.flatnonzero(self.held.there).tolist())
+
+        def merge(me, heard, settings, moment):
+            sums[moment.round] = who, heard.total.copy()
+            true.merge(me, heard, settings, moment)
+
+        self.own = true._replace(merge=merge)
+        opened(self, me, inbox, settings, moment)
+        self.own = true
+
+    monkeypatch.setattr(Masks, "mask", masking)
+    monkeypatch.setattr(Masks, "open", opening)
+    return words, sums
+
+
+def check_sums(noted, prime):
+    """Sums are those of the integers of who is in them, to the bit."""
+    words, sums = noted
+    for n, (who, total) in sums.items():
+        assert np.array_equal(total, sum(words[n][k] for k in who) % prime), n
+    return len(sums)
+
+
+AWAY = Environment(availability=0.8)
+
+
+@pytest.mark.parametrize("environment", [Environment(), AWAY], ids=["there", "away"])
+def test_a_replay_ends_with_the_simulations_bits(environment, noted):
+    made = federation(environment=environment)
+    village = Village(made)
+    village.run()
+    assert_same(village, simulated(made))
+    assert check_sums(noted, 2**24 - 3) > 0
+
+
+def test_so_it_does_when_nodes_are_killed_and_letters_get_lost():
+    draw, made = random.Random(3), federation(environment=AWAY)
+    village = Village(made)
+    village.lossy(loss=0.05, repeat=0.05, late=0.05)
+
+    def each(who):
+        if draw.random() < 0.06 and sum(host.lives for host in village.hosts.values()) < 40:
+            village.kill_soon(who, draw.random())
+
+    village.run(each)
+    assert sum(host.lives for host in village.hosts.values()) > 12
+    assert_same(village, simulated(made))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_are_exact_with_a_third_dropping_at_any_point(seed, noted):
+    """Three of nine are killed at moments of their own, some for good, and the rounds go on."""
+    draw, made = random.Random(seed), federation(clients=9, rounds=6)
+    village = quorum(made)
+    for name in draw.sample(sorted(set(village.hosts) - {"server"}), 3):
+        village.world.at(draw.uniform(0.2, 1.2), village.kill, name, draw.choice([4.0, 1e9]))
+    village.until(lambda: village.nodes["server"].player.finished)
+    counts = [len(who) for who, _ in noted[1].values()]
+    assert check_sums(noted, 2**24 - 3) >= 5 and min(counts) >= 6
+    assert any(count < 9 for count in counts)
+
+
+@pytest.mark.parametrize(("step", "counted"), [(2, 6), (5, 9)], ids=["before its word", "before its answer"])
+def test_who_drops_before_its_word_is_not_in_the_sum_and_who_drops_after_it_is(step, counted, noted):
+    """Three of nine wait for the model, or for the list, of round 2, and are never heard again."""
+    village, dropping = quorum(federation(clients=9, rounds=4), 1.0), {"client-1", "client-4", "client-8"}
+
+    def each(who):
+        player = village.nodes[who].player
+        if who in dropping and (player.round, player.at) == (2, step):
+            village.kill_soon(who, 1e9)
+
+    village.seen.each = each
+    village.until(lambda: village.nodes["server"].player.finished)
+    assert check_sums(noted, 2**24 - 3) == 4 and len(noted[1][2][0]) == counted and len(noted[1][3][0]) == 6
+
+
+def test_with_fewer_the_round_is_given_up_with_a_sentence(caplog, noted):
+    village = quorum(federation(clients=6, rounds=4))
+    village.until(lambda: village.nodes["server"].player.round == 1)
+    for name in ("client-0", "client-1", "client-2"):
+        village.kill(name)
+    village.until(lambda: village.nodes["server"].player.finished)
+    assert "is given up: 3 words, 4 are needed" in caplog.text
+    assert check_sums(noted, 2**24 - 3) < 4
+
+
+# --- what is on the wire ---------------------------------------------------------------------------------------------
+
+
+def said(village, kind=wire.WORD):
+    """What clients said to the server, by turn, each once: (sender, round, body)."""
+    found = defaultdict(dict)
+    for sender, to, data in village.seen.sent:
+        first, second, *_, n = wire.HEADER.unpack_from(data)
+        if to == "server" and first & 15 == kind:
+            found[second & 127][sender, n] = data[wire.HEADER.size :]
+    return found
+
+
+def test_who_reads_everything_sees_uniform_numbers():
+    """Words of a model that hardly changes, without noise: what is masked is nearly all zeros."""
+    made = federation(clients=6, size=300, rounds=2, epsilon=None, noise=0.0, clip=1e6)
+    village = Village(made)
+    village.run()
+    code, found = made.instance().plan.masks, said(village)
+    numbers = np.concatenate([unpacked(np.frombuffer(body, np.uint8), code) for body in found[WORD].values()])
+    assert len(numbers) == 12 * (300 + code.corrected * code.rows)
+    counts = np.bincount((numbers * np.uint64(64) // np.uint64(code.prime)).astype(int), minlength=64)
+    assert stats.chisquare(counts).pvalue > 1e-4
+    assert len({*found[WORD].values()}) == 12  # and no word twice
+    inner = simulated(made).rounds.mails[WORD].words.values
+    assert np.unique(inner).size < 200  # which the integers themselves are not: they are few
+
+
+def test_beyond_set_up_a_client_sends_less_than_2_2_words_of_float32():
+    """All frames with their headers, both ways, but for the model that is told anyway; a third drop half-way."""
+    village = quorum(federation(clients=12, size=200, rounds=8), 1.0)
+    village.until(lambda: village.nodes["server"].player.round == 2)
+    village.seen.sent.clear()
+    village.until(lambda: village.nodes["server"].player.round == 5)
+    for name in sorted(set(village.hosts) - {"server"})[:4]:
+        village.kill(name)
+    village.until(lambda: village.nodes["server"].player.finished)
+    total, words = 0, Counter()
+    for _, _, data in village.seen.sent:
+        first, second, *_ = wire.HEADER.unpack_from(data)
+        if first & 15 != wire.TOLD or second & 127 != 0:
+            total += len(data)
+        words[first & 15, second & 127] += 1
+    spoken = words[wire.WORD, WORD]
+    assert spoken >= 12 * 3 + 8 * 2
+    assert total / spoken / (wire.HEADER.size + 4 * 200) < 2.2
+
+
+# --- who lies, and who loses its state -------------------------------------------------------------------------------
+
+
+def lying(monkeypatch, who):
+    answer = Masks.answer
+
+    def lie(self, me, data, said, settings, moment):
+        came = answer(self, me, data, said, settings, moment)
+        if moment.node in who:
+            said.pads[0] ^= 1
+        return came
+
+    monkeypatch.setattr(Masks, "answer", lie)
+
+
+def test_a_client_that_lies_is_named_and_the_sum_is_right(monkeypatch, noted, caplog):
+    lying(monkeypatch, {2})
+    village = Village(federation())
+    village.run()
+    assert "what client-2 answered, or was dealt, does not fit: left out" in caplog.text
+    assert check_sums(noted, 2**24 - 3) == 5
+
+
+def test_two_that_lie_and_the_round_is_given_up(monkeypatch, noted, caplog):
+    lying(monkeypatch, {2, 3})
+    village = Village(federation(rounds=2))
+    village.run()
+    assert "is given up: what clients answered does not fit together" in caplog.text and not noted[1]
+
+
+def test_a_server_that_lost_its_state_is_shown_the_keys_again(noted):
+    village = quorum(federation(rounds=8))
+    village.until(lambda: village.nodes["server"].player.round == 3)
+    village.kill("server")
+    village.hosts["server"].disk.put({})
+    village.start("server")
+    village.until(lambda: village.nodes["server"].player.finished)
+    assert check_sums(noted, 2**24 - 3) >= 6
+
+
+def test_a_client_that_lost_its_state_halts_with_a_sentence():
+    village = quorum(federation(rounds=8))
+    village.until(lambda: village.nodes["server"].player.round == 3)
+    village.kill("client-1")
+    village.hosts["client-1"].disk.put({})
+    village.start("client-1")
+    village.until(lambda: bool(village.seen.sentences))
+    assert any("keys that cannot be" in sentence for _, sentence in village.seen.sentences)
+
+
+def test_clients_pay_before_words_leave_what_a_simulation_says():
+    made = federation()
+    village = quorum(made)
+    village.run()
+    rho = simulated(made).instance.plan.tables["client"].protect.spent[:, 0]
+    for k in range(6):
+        assert sum(village.charges(f"client-{k}")) == pytest.approx(rho[k], rel=1e-9)
+    assert "ledger.journal" not in village.hosts["server"].disk.copy()
+
+
+def test_a_clock_is_refused():
+    with pytest.raises(BadInput, match="two answers"):
+        view_of(federation().with_(deploy=Deployment(pace="clock")), "server")
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog):
+    caplog.set_level(logging.WARNING)
