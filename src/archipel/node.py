@@ -103,7 +103,7 @@ def clear(record: Any) -> None:
 
 
 def fetch(table: Any, k: Any) -> None:
-    """Node k is next, or soon: compiled code asks memory for its row meanwhile. There may be no such row."""
+    """Node k is soon: compiled code asks memory for the first array of its row meanwhile."""
 
 
 def leaves(record: Any) -> Iterator[Any]:
@@ -130,8 +130,8 @@ def mapped(change: Callable[[Any], Any], record: Any) -> Any:
 
 
 def emptied(record: Any) -> Any:
-    """A record of zeros of the same shapes."""
-    return mapped(np.zeros_like, record)
+    """A record of zeros of the same shapes: memory only where they are written (`zeros_like` writes them)."""
+    return mapped(lambda array: np.zeros(array.shape, array.dtype), record)
 
 
 def tabled(record: Any, rows: int) -> Any:

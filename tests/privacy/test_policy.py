@@ -1,6 +1,7 @@
 """The [privacy] table: what it refuses, and that its noise spends exactly what was asked for."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from archipel.describe import as_table, fill
 from archipel.errors import BadInput
 from archipel.federation import Federation
-from archipel.privacy.accountant import Accountant, spend_all
+from archipel.privacy import pieces
+from archipel.privacy.accountant import Accountant, planned_of, spend_all
 from archipel.privacy.accounting import record
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import SILENT, Privacy, Range, amounts, laplace_epsilon, release_costs
@@ -224,3 +226,40 @@ def test_what_is_declared_but_not_enforced_says_so():
     assert read(epsilon=1.0, clip=2.0).terms().how == "enforced"
     assert read(epsilon=1.0, clip=2.0, enforce=False).terms().how == "assumed"
     assert read(epsilon=1.0, clip=2.0, enforce=False).guard().clip == math.inf
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Privacy(rho=Range(0.5, 2.0)),
+        Privacy(epsilon=Range(0.5, 2.0), schedule="geometric", zeta=0.99),
+        Privacy(epsilon=1.0, mechanism="laplace"),
+        Privacy(rho=1.0, mechanism="laplace", releases=20),
+        Privacy(epsilon=3.0, noise=2.0),
+        Privacy(noise=Range(0.5, 1.0)),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 7])
+def test_clients_are_priced_a_few_at_a_time(policy, rows, monkeypatch):
+    """However many at a time: the same noise, limits and plans."""
+    sizes = np.random.default_rng(1).uniform(0.1, 1.0, (rows, 30))
+    whole = policy.noise_of(sizes, 7, 30, 1)
+    plan = planned_of(whole, sizes)
+    costs = release_costs(whole.law, sizes, whole.first * whole.shape)
+    np.testing.assert_array_equal(plan, spend_all(costs, whole.limit))
+    monkeypatch.setattr(pieces, "PIECE", 70)
+    few = policy.noise_of(lambda part: sizes[part if rows > 1 else slice(None)], 7, 30, 1)
+    for one, other in zip((*whole, *plan), (*few, *planned_of(few, sizes))):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
+
+
+def test_no_table_of_all_clients_and_rounds_is_made(monkeypatch):
+    clients, rounds = 2000, 1000
+    monkeypatch.setattr(pieces, "PIECE", 1 << 17)
+    own, in_round = np.linspace(1, 2, clients)[:, None], np.linspace(1, 3, rounds)
+    tracemalloc.start()
+    noise = Privacy(rho=1.0).noise_of(lambda part: own[part] * in_round, clients, rounds, 1)
+    planned_of(noise, lambda part: own[part] * in_round)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < clients * rounds * 8 / 2

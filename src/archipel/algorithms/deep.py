@@ -64,6 +64,8 @@ class FedAvgDeep(Deep):
     Each is asked with the chance `asked`; or the server draws `draws` clients a round by a `sampling`: uniform,
     weight or optimal, whose gradient norms come from `pretrain` rounds with everyone.
 
+    Where a sum is noised (`summed`, `at-mix`) clients count alike, and what is late is lost.
+
     Among peers everyone trains its own model and then mixes it with its neighbours', who all count as their links say.
     """
 
@@ -84,8 +86,8 @@ class FedAvgDeep(Deep):
             raise BadInput("algorithm.asked", self.asked, f"1, as sampling is {self.sampling}: it says who is asked")
         share = Whole(change=bool(setup.graph.servers))
         told = setup.task.hides_sizes and asks is None  # who alone knows how many samples it has says so in its words
-        mix = BySamples(self.limit) if told else Mean(self.limit, by_samples=True)
-        return Parts(learn, Openly(), share, mix, self.asked, asks)
+        mix: Any = BySamples(self.limit) if told else Mean(self.limit, by_samples=True)
+        return Parts(learn, Openly(), share, Mean(0) if self.noises_sums else mix, self.asked, asks)
 
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns."""

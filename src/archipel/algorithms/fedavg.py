@@ -19,6 +19,7 @@ from archipel.parts.mix.buffered import Buffered
 from archipel.parts.mix.by_samples import BySamples
 from archipel.parts.mix.clusters import Clusters
 from archipel.parts.mix.controls import Controls
+from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.optimiser import Adam, Momentum
 from archipel.parts.protect.openly import Openly
 from archipel.parts.protect.word import AtWord
@@ -68,6 +69,7 @@ def at_word(setup: Setup) -> Any:
 class FedAvg(LocalEpochs):
     """Clients train for `epochs` on batches of `batch` samples, and the server averages what they say by samples.
 
+    Where a sum is noised (`summed`, `at-mix`, `individual`) it is of changes, and clients count alike.
     On a star with clusters every cluster has its own model, and borrows `tau` (times `decay`^n) from the others.
     """
 
@@ -76,6 +78,8 @@ class FedAvg(LocalEpochs):
 
     def own_parts(self, setup: Setup) -> Parts:
         several = setup.graph.clusters > 1
+        if self.noises_sums and not several:
+            return Parts(self.epochs_of(setup), at_word(setup), Whole(change=True), Mean(self.limit), self.asked)
         mix = Clusters(self.tau, self.decay, self.limit) if several else BySamples(self.limit)
         return Parts(self.epochs_of(setup), at_word(setup), Whole(), mix, self.asked)
 

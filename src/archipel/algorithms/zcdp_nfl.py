@@ -10,7 +10,7 @@ On a star, and on a graph of servers, servers are nodes of the same ADMM without
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,17 @@ from archipel.problems.models.learners import sizes_of
 from archipel.theory import zcdp_nfl as theory
 from archipel.topology.connectivity import DENSE
 from archipel.turns import Plan, Setup
+
+
+class Weights(NamedTuple):
+    """What gradients are divided by: a node's part, and a round's."""
+
+    own: Any
+    in_round: Any
+
+    def of(self, part: slice) -> Any:
+        """Of some nodes, in all rounds."""
+        return self.own[part, None] + self.in_round
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,8 @@ class ZcdpNfl(Admm):
 
     def priced(self, setup: Setup, fit: Fit) -> Priced:
         """Noise and accounts."""
-        return priced(self.policy(setup), setup, 1.0 / self.weights(setup, fit), sizes_of(setup.task))
+        weights = self.weights(setup, fit)
+        return priced(self.policy(setup), setup, lambda part: 1.0 / weights.of(part), sizes_of(setup.task))
 
     def fit(self, setup: Setup) -> Fit:
         """rho and eta(n)."""
@@ -86,9 +98,9 @@ class ZcdpNfl(Admm):
         """The [privacy] table, as this algorithm reads it."""
         return setup.privacy
 
-    def weights(self, setup: Setup, fit: Fit) -> Any:
-        """(nodes, rounds): what the data's gradient is divided by, 2 rho |N_k| + 1 / eta(n)."""
-        return primal.inertias(fit, setup.rounds) + 2 * fit.penalty * degrees_of(setup.graph)[:, None]
+    def weights(self, setup: Setup, fit: Fit) -> Weights:
+        """What the data's gradient is divided by, 2 rho |N_k| + 1 / eta(n)."""
+        return Weights(2 * fit.penalty * degrees_of(setup.graph), primal.inertias(fit, setup.rounds))
 
     def check(self, setup: Setup) -> dict[str, float]:
         """What was chosen, the largest stable step for a squared loss, and what the theory says of the noise."""
@@ -109,7 +121,8 @@ class ZcdpNfl(Admm):
             found["noise_factor"] = theory.noise_factor(graph, fit.penalty, setup.task.size)
         if policy is not None and policy.protects:
             made = self.priced(setup, fit)
-            found["sensitivity"] = float((made.state.change[:, 0] / self.weights(setup, fit)[:, 0]).max())
+            weights = self.weights(setup, fit)
+            found["sensitivity"] = float((made.state.change[:, 0] / (weights.own + weights.in_round[0])).max())
             found["noise"] = float(made.noise.first.max())
             if policy.zeta < 1 and "noise_factor" in found:
                 first = made.noise.first[:, 0] ** 2
@@ -147,9 +160,9 @@ class ZcdpGradNfl(ZcdpNfl):
         step = primal.subgradient(mean_gradient_of(setup.task.loss, own.settings.guard), self.proximal)
         return own._replace(step=step, reach=primal.reach_of_subgradient, at_servers=mix_only)
 
-    def weights(self, setup: Setup, fit: Fit) -> Any:
-        """(nodes, rounds): 1 / eta(n)."""
-        return np.broadcast_to(primal.inertias(fit, setup.rounds), (setup.task.clients, setup.rounds))
+    def weights(self, setup: Setup, fit: Fit) -> Weights:
+        """1 / eta(n)."""
+        return Weights(np.zeros(setup.task.clients), primal.inertias(fit, setup.rounds))
 
     def check(self, setup: Setup) -> dict[str, float]:
         """What was chosen."""
@@ -171,10 +184,10 @@ class PAdmm(ZcdpNfl):
             raise BadInput("problem.objective", "nonsmooth", "ridge: p-admm solves squared losses without an l1 part")
         return exact_stepping(setup, 2 * setup.task.regulariser[1] / setup.task.clients)
 
-    def weights(self, setup: Setup, fit: Fit) -> Any:
-        """(nodes, rounds): the strong convexity of the local problem, 2 rho |N_k| + 2 lambda / K."""
+    def weights(self, setup: Setup, fit: Fit) -> Weights:
+        """The strong convexity of the local problem, 2 rho |N_k| + 2 lambda / K."""
         convexity = 2 * fit.penalty * degrees_of(setup.graph) + 2 * setup.task.regulariser[1] / setup.task.clients
-        return np.broadcast_to(convexity[:, None], (setup.task.clients, setup.rounds))
+        return Weights(convexity, np.zeros(1))
 
     def check(self, setup: Setup) -> dict[str, float]:
         """What was chosen."""

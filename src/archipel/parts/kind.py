@@ -69,6 +69,11 @@ class Composition(Kind):
         """How the data comes: "stream", "stored" or "deep"."""
         return str(self.learn.data_kind) if self.learn is not None else self.own_data_kind
 
+    @property
+    def noises_sums(self) -> bool:
+        """Whether a sum is noised as a whole: one of changes, in which all count alike, and none that is late."""
+        return self.protect is not None and self.protect.where in ("sum", "mix")
+
     own_data_kind: ClassVar[str] = "stream"
 
     def parts(self, setup: Setup) -> Parts:

@@ -18,7 +18,8 @@ from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_
 from archipel.privacy.gaussian import epsilon_of
 from archipel.privacy.ledger import EpsilonBudget, Terms, ZcdpBudget
 from archipel.privacy.noise import LAPLACE
-from archipel.privacy.policy import Privacy, amounts, laplace_epsilon
+from archipel.privacy.pieces import pieces, rows_of
+from archipel.privacy.policy import Noise, Privacy, amounts, laplace_epsilon, release_costs
 from archipel.privacy.releases import Laplace, Release, Zcdp
 
 MANY = 1000  # clients, beyond which a ledger shows totals only
@@ -207,6 +208,17 @@ def history(over_time: list[tuple[int, Paid]], k: int) -> dict[str, list[Any]]:
         "rho": [finite(paid.rho[k]) for _, paid in over_time],
         "epsilon": [finite(paid.epsilon[k]) for _, paid in over_time],
     }
+
+
+def planned_of(drawn: Noise, changes: Any, per_sample: bool = False) -> tuple[Any, Any]:
+    """What every client pays at most, and how often, for releases that move by `changes`, as in `Privacy.noise_of`."""
+    heard, clients = drawn.shape >= 0, len(drawn.first)
+    total, count = np.zeros(clients), np.zeros(clients, np.int64)
+    for part in pieces(clients, len(heard)):
+        rows = np.broadcast_to(found := rows_of(changes, part), (len(found), len(heard)))[:, heard]
+        costs = release_costs(drawn.law, rows, drawn.first[part] * drawn.shape[heard])
+        total[part], count[part] = spend_all(costs, drawn.limit[part], per_sample)
+    return total, count
 
 
 def spend_all(costs: Any, limits: Any, per_sample: bool = False) -> tuple[Any, Any]:

@@ -29,6 +29,7 @@ from archipel.privacy.calibration import (
 from archipel.privacy.gaussian import mu_of
 from archipel.privacy.ledger import ASSUMED, ENFORCED, ROUNDING, UNITS, Assumption, Terms
 from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE
+from archipel.privacy.pieces import pieces, rows_of
 from archipel.privacy.releases import LARGEST, RELATIONS
 
 MECHANISMS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
@@ -210,25 +211,42 @@ class Privacy(Checked):
     def noise_of(self, sensitivities: Any, clients: int, rounds: int, seed: int, per_sample: bool = False) -> Noise:
         """The noise of every client, where its release of round n moves by sensitivities[k, n] at most.
 
-        `sensitivities` has as many rows as clients, or one for all; as many columns as rounds, or one for all.
-        Where every sample is released once (`per_sample`), a release has the whole budget to itself.
+        `sensitivities` has a row for each client, or one for all, or is a function of a slice of them; a column for
+        each round, or one. Where every sample is released once (`per_sample`), it has the whole budget to itself.
         """
-        shape, sizes = self.shape(rounds), np.atleast_2d(np.asarray(sensitivities, float))
-        sizes = np.broadcast_to(sizes, (len(sizes), rounds))
-        if not np.isfinite(sizes).all() and self.protects:
-            raise BadInput("privacy.sensitivity", math.inf, "a finite one: no noise covers an infinite sensitivity")
-        relative = self.planned(sizes, shape, per_sample)
-        given = self.noise if self.noise is not None else (None if self.has_target else 1.0)
-        if given is None:
-            first = self.calibrated(relative, clients, seed)
-            costs = release_costs(self.law, relative, first[:, None]).sum(1)
+        shape, parts = self.shape(rounds), pieces(clients, rounds)
+
+        def table(part: slice) -> tuple[Any, Any]:
+            sizes = np.broadcast_to(rows := rows_of(sensitivities, part), (len(rows), rounds))
+            return sizes, self.planned(sizes, shape, per_sample)
+
+        varied, changes = False, bool(np.ptp(shape) > 0)
+        for sizes, relative in map(table, parts if self.protects else ()):
+            if not np.isfinite(sizes).all():
+                raise BadInput("privacy.sensitivity", math.inf, "a finite one: no noise covers an infinite sensitivity")
+            varied |= bool(np.ptp(relative, 1).max() > 0)
+            changes |= bool(np.ptp(sizes, 1).max() > 0)
+        first, each, costs = np.zeros(clients), np.zeros(clients), np.zeros(clients)
+        calibrates = self.noise is None and self.has_target
+        if calibrates:
+            budget = self.rhos(clients, seed) if self.epsilon is None else self.epsilons(clients, seed)
         else:
-            first = amounts(given, "privacy.noise", clients, seed)
-            costs = None
-        each = release_costs(self.law, sizes[:, 0], first * shape[0])
-        alike = bool(np.ptp(sizes, 1).max() == 0 and np.ptp(shape) == 0) if self.protects else True
-        limits = self.limits(clients, seed, costs, each if alike else None)
+            first = amounts(1.0 if self.noise is None else self.noise, "privacy.noise", clients, seed)
+        for part in parts:
+            sizes, relative = table(part)
+            if calibrates:
+                first[part] = self.calibrated(relative, budget[part], varied)
+                costs[part] = release_costs(self.law, relative, first[part, None]).sum(1)
+            each[part] = release_costs(self.law, sizes[:, 0], first[part] * shape[0])
+        alike = not (changes and self.protects)
+        limits = self.limits(clients, seed, costs if calibrates else None, each if alike else None)
         return Noise(self.law, first[:, None].copy(), shape, limits[:, None].copy(), alike)
+
+    def rhos(self, clients: int, seed: int) -> Any:
+        return amounts(self.rho, "privacy.rho", clients, seed)
+
+    def epsilons(self, clients: int, seed: int) -> Any:
+        return amounts(self.epsilon, "privacy.epsilon", clients, seed)
 
     def planned(self, sizes: Any, shape: Any, per_sample: bool) -> Any:
         """The sensitivities of the releases that are planned, over their factors."""
@@ -239,38 +257,34 @@ class Privacy(Checked):
         relative = sizes[:, heard][:, :count] / shape[heard][:count]
         return relative.max(1, keepdims=True) if per_sample and count else relative
 
-    def calibrated(self, relative: Any, clients: int, seed: int) -> Any:
-        """The first scale with which releases of these sensitivities, over the schedule's factors, spend the target."""
+    def calibrated(self, relative: Any, budget: Any, varied: bool) -> Any:
+        """The first scales with which releases of these sensitivities, over the schedule's factors, spend a budget."""
         if self.mechanism == "laplace":
-            return self.calibrated_laplace(relative, clients, seed)
+            return self.calibrated_laplace(relative, budget, varied)
         if self.epsilon is None:
-            return first_sigma(zcdp_budget(amounts(self.rho, "privacy.rho", clients, seed)), relative, 1.0)
-        epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
+            return first_sigma(zcdp_budget(budget), relative, 1.0)
         if self.calibration == "per-round":
             factor = math.sqrt(2 * math.log(1.25 * relative.shape[1] / self.delta))
-            return factor * relative.sum(1) / epsilon * (1 + SPARE)
+            return factor * relative.sum(1) / budget * (1 + SPARE)
         if self.calibration == "corollary":
-            total = np.sqrt(math.log(1 / self.delta) + epsilon) - math.sqrt(math.log(1 / self.delta))
+            total = np.sqrt(math.log(1 / self.delta) + budget) - math.sqrt(math.log(1 / self.delta))
             return first_sigma(math.sqrt(2) * total, relative, 1.0)
-        return first_sigma(gaussian_budget(epsilon, self.delta), relative, 1.0)
+        return first_sigma(gaussian_budget(budget, self.delta), relative, 1.0)
 
-    def calibrated_laplace(self, relative: Any, clients: int, seed: int) -> Any:
+    def calibrated_laplace(self, relative: Any, budget: Any, varied: bool) -> Any:
         """As `calibrated`, for Laplace noise: the exact accountant where all releases are alike, else sums."""
         count = relative.shape[1]
-        relative = np.broadcast_to(relative, (clients, count))
         if self.epsilon is None:
-            rho = amounts(self.rho, "privacy.rho", clients, seed)
-            return laplace_scale(relative, rho)
-        epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
+            return laplace_scale(relative, budget)
         if count == 1:  # pure: `accountant.laplace_epsilon` needs no delta for one release
-            return relative[:, 0] / epsilon * (1 + SPARE)
-        if np.ptp(relative, 1).max() > 0:  # by `accountant.laplace_epsilon`: the sum of epsilons, or the zCDP total
-            bare = np.array([bare_limit(budget, self.delta) for budget in epsilon.tolist()])
-            summed = np.sqrt(count * (relative**2).sum(1)) / epsilon * (1 + SPARE)
-            summed[epsilon > 2 * math.sqrt(count)] = np.inf
+            return relative[:, 0] / budget * (1 + SPARE)
+        if varied:  # by `accountant.laplace_epsilon`: the sum of epsilons, or the zCDP total
+            bare = np.array([bare_limit(epsilon, self.delta) for epsilon in budget.tolist()])
+            summed = np.sqrt(count * (relative**2).sum(1)) / budget * (1 + SPARE)
+            summed[budget > 2 * math.sqrt(count)] = np.inf
             return np.minimum(summed, laplace_scale(relative, bare))
-        each = {budget: laplace_per_release(budget, self.delta, count) for budget in set(epsilon.tolist())}
-        return relative[:, 0] / np.array([each[budget] for budget in epsilon.tolist()])
+        each = {epsilon: laplace_per_release(epsilon, self.delta, count) for epsilon in set(budget.tolist())}
+        return relative[:, 0] / np.array([each[epsilon] for epsilon in budget.tolist()])
 
     def limits(self, clients: int, seed: int, planned: Any, each: Any) -> Any:
         """How much zCDP every client may pay: what its target allows, infinite without one.
@@ -279,10 +293,10 @@ class Privacy(Checked):
         many releases as the exact accountant allows, where they cost the same `each`; or what any bare zCDP total may.
         """
         if self.rho is not None:
-            return amounts(self.rho, "privacy.rho", clients, seed) * (1 + ROUNDING)
+            return self.rhos(clients, seed) * (1 + ROUNDING)
         if self.epsilon is None:
             return np.full(clients, np.inf)
-        epsilon = amounts(self.epsilon, "privacy.epsilon", clients, seed)
+        epsilon = self.epsilons(clients, seed)
         if self.mechanism == "gaussian":
             return np.asarray(mu_of(epsilon, self.delta)) ** 2 / 2
         if planned is not None:

@@ -26,7 +26,7 @@ from numba.np.numpy_support import as_dtype
 from archipel import node
 
 WORD = 8  # bytes
-LINE, FETCHED = 64, 1024  # bytes that come from memory at once, and of an array's row at most
+LINE, FETCHED = 64, 1024  # bytes that come from memory at once, and of a row at most
 
 
 def is_record(kind: Any) -> bool:
@@ -218,30 +218,26 @@ def _type_fetch(_context: Any) -> Any:
 
 @lower_builtin(node.fetch, Addressed, types.Integer)
 def _fetch(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """The first array of the row, a model or what is said. To ask for more would keep what is needed now waiting."""
     given = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
     block = builder.bitcast(given.address, ir.IntType(64).as_pointer())
     number = context.cast(builder, args[1], signature.args[1], types.intp)
-    ask_for(builder, signature.args[0].kind, block, 0, number)
+    kind, word, byte = signature.args[0].kind, ir.IntType(64), ir.IntType(8).as_pointer()
+    part = kind[0]
+    while is_record(part):
+        part = part[0]
+    if not isinstance(part, types.Array) or part.layout != "C" or part.ndim < 2:
+        return context.get_dummy_value()
+    most, line = ir.Constant(word, FETCHED), ir.Constant(word, LINE)
+    length = load(builder, block, 1 + part.ndim)  # the stride of its rows
+    begin = builder.add(load(builder, block, 0), builder.mul(number, length))
+    length = builder.select(builder.icmp_signed("<", length, most), length, most)
+    asked = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
+    prefetch = cgutils.get_or_insert_function(builder.module, asked, "llvm.prefetch.p0")
+    with cgutils.for_range_slice(builder, ir.Constant(word, 0), length, line) as (offset, _):
+        place = builder.inttoptr(builder.add(begin, offset), byte)
+        builder.call(prefetch, [place, *(ir.Constant(ir.IntType(32), flag) for flag in (1, 3, 1))])
     return context.get_dummy_value()
-
-
-def ask_for(builder: Any, kind: Any, block: Any, at: int, row: Any) -> None:
-    """The first lines of each array's row; the machine guesses what follows."""
-    word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
-    signature = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
-    for part in kind:
-        if is_record(part):
-            ask_for(builder, part, block, at, row)
-        elif isinstance(part, types.Array) and part.layout == "C" and part.ndim == 2:
-            length = builder.mul(load(builder, block, at + 2), ir.Constant(word, as_dtype(part.dtype).itemsize))
-            begin = builder.add(load(builder, block, at), builder.mul(row, length))
-            most = ir.Constant(word, FETCHED)
-            length = builder.select(builder.icmp_signed("<", length, most), length, most)
-            with cgutils.for_range_slice(builder, ir.Constant(word, 0), length, ir.Constant(word, LINE)) as (line, _):
-                prefetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0")
-                place = builder.inttoptr(builder.add(begin, line), byte)
-                builder.call(prefetch, [place, *(ir.Constant(ir.IntType(32), flag) for flag in (1, 3, 1))])
-        at += words_of(part)
 
 
 @type_callable(node.clear)

@@ -31,6 +31,7 @@ from archipel.turns import Tell
 
 SILENT = -4  # in `lates`: said nothing this round
 SOON = 2  # nodes from now whose rows are asked for: one takes about as long as memory does
+NEXT = 8  # links from now whose words are asked for, where they do not follow each other
 UPDATES = 0  # in `counts`: local updates; then one place a turn, for its messages
 
 
@@ -169,7 +170,8 @@ def opening_by_act(ahead: Ahead, act: Callable[..., Any]) -> Callable[..., Any]:
                 up.lates[k] = SILENT
             for j in range(gather(n, first, last, board, few)):
                 k, key = few.nodes[j], u64(few.keys[j])
-                fetch(nodes, few.nodes[j + SOON])
+                if few.nodes[j + SOON] > k + SOON:  # rows that follow each other come by themselves
+                    fetch(nodes, few.nodes[j + SOON])
                 moment = Moment(k, n, key, -1, 1, False, 1.0)
                 fresh, data = look(source, row(samples, k if many else part), moment)
                 if not fresh:
@@ -211,7 +213,8 @@ def opening_by_tell(
                 up.lates[k] = SILENT
             for j in range(gather(n, first, last, board, few)):
                 k, key = few.nodes[j], u64(few.keys[j])
-                fetch(nodes, few.nodes[j + SOON])
+                if few.nodes[j + SOON] > k + SOON:  # rows that follow each other come by themselves
+                    fetch(nodes, few.nodes[j + SOON])
                 moment = Moment(k, n, key, -1, 1, False, 1.0)
                 fresh, data = look(source, row(samples, k if many else part), moment)
                 if not fresh:
@@ -303,13 +306,15 @@ def delivering(
         table, words, settings = receivers(board), mail.words, board.settings
         boxes, routes, lates = mail.inboxes, mail.routes, mail.lates
         phase, total = n % routes.starts.shape[0], routes.starts.shape[1] - 1
-        slots, heard = mail.slots, 0
+        slots, heard, end = mail.slots, 0, routes.senders.shape[0] - 1
         for k in range(total * part // parts, total * (part + 1) // parts):
             if with_data and not board.present[k]:
                 continue
             first, last = routes.starts[phase, k], routes.starts[phase, k + 1]
             for e in range(first, last):
-                sender = routes.senders[e]
+                sender, later = routes.senders[e], routes.senders[min(e + NEXT, end)]
+                if later != sender + NEXT and lates[later] != SILENT:
+                    fetch(words, later)
                 late = lates[sender]
                 if late != SILENT:
                     heard += 1

@@ -18,11 +18,11 @@ from archipel.parts import ProtectPiece
 from archipel.parts.protect.openly import always, any_sum, table_of
 from archipel.parts.protect.sample import Private, bound, noise, pay
 from archipel.privacy.account import accounts
-from archipel.privacy.accountant import Accountant, Paid, account_of, finite, spend_all
+from archipel.privacy.accountant import Accountant, Paid, account_of, finite, planned_of
 from archipel.privacy.bounding import clip_l1, clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import NONE, disturb
-from archipel.privacy.policy import Noise, release_costs
+from archipel.privacy.policy import Noise
 from archipel.turns import Setup
 
 LEVELS = {"event": "one sample of the stream", "client": "all samples of a client"}
@@ -118,8 +118,7 @@ class AtGradient(Checked):
         policy, change = table_of(setup), learn.sensitivity(setup) * self.strain(setup)
         drawn = noise_of(setup, self.strain(setup))
         per_sample, guard = policy.unit == "sample", policy.guard()
-        costs = release_costs(drawn.law, change, drawn.first * drawn.shape[drawn.shape >= 0])
-        planned, releases = spend_all(costs, drawn.limit, per_sample)
+        planned, releases = planned_of(drawn, [[change]], per_sample)
         norm = (
             f"two gradients that are clipped to C = {policy.clip:g} differ by at most 2 C in the L{policy.order} norm"
         )

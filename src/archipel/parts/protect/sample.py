@@ -23,11 +23,10 @@ from archipel.node import kernel
 from archipel.parts import ProtectPiece
 from archipel.parts.protect.openly import always, any_sum, table_of
 from archipel.privacy.account import accounts, scale_of
-from archipel.privacy.accountant import Accountant, spend_all
+from archipel.privacy.accountant import Accountant, planned_of
 from archipel.privacy.bounding import norm_l1, norm_l2
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import disturb
-from archipel.privacy.policy import release_costs
 from archipel.turns import Setup
 
 ROOM = 1.0 - 1e-6  # float32 may round a clipped step up by this much
@@ -100,8 +99,7 @@ class AtSample(Checked):
 
 def accountant_of(setup: Setup, drawn: Any, change: Any, terms: Any, per_sample: bool, role: str = "") -> Accountant:
     """Who reads the accounts, with what they will hold at most."""
-    costs = release_costs(drawn.law, change, drawn.first * drawn.shape[drawn.shape >= 0])
-    planned, releases = spend_all(costs, drawn.limit, per_sample)
+    planned, releases = planned_of(drawn, [[change]], per_sample)
     role = role or ("client" if setup.graph.servers else "peer")
     return Accountant(
         setup.privacy, terms, setup.seed, setup.task.names, planned, releases, drawn.alike, role, per_sample

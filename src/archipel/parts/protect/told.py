@@ -15,11 +15,12 @@ from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts.protect.openly import free
 from archipel.privacy.account import accounts, scale_of
-from archipel.privacy.accountant import Accountant, spend_all
+from archipel.privacy.accountant import Accountant, planned_of
 from archipel.privacy.bounding import project_ball
 from archipel.privacy.ledger import Assumption
 from archipel.privacy.noise import LAPLACE, NONE, disturb
-from archipel.privacy.policy import Guard, Noise, Privacy, release_costs
+from archipel.privacy.pieces import rows_of
+from archipel.privacy.policy import Guard, Noise, Privacy
 from archipel.problems.losses.supervised import LOSSES
 from archipel.turns import Setup
 
@@ -120,8 +121,8 @@ def priced(
 ) -> Priced:
     """Accounts and noise of clients that have `sizes` samples each.
 
-    `reaches` is how far a release moves per unit that the mean gradient moves, (clients, rounds) or what broadcasts to
-    it; `worst` the same at most, if it can change while a run goes on.
+    `reaches` is how far a release moves per unit that the mean gradient moves: (clients, rounds), or what broadcasts to
+    it, or a function of a slice of the clients; `worst` the same at most, if it can change while a run goes on.
     """
     clients, size, rounds = setup.task.clients, setup.task.size, setup.rounds
     told = np.zeros((clients, size), setup.dtype)
@@ -135,9 +136,9 @@ def priced(
     names = {code: name for name, code in LOSSES.items()}
     bound = policy.gradient_bound(names[setup.task.loss], size)
     change = (2 * bound / (sizes if policy.unit == "sample" else np.ones(clients)))[:, None]
-    noise = policy.noise_of(change * reaches, clients, rounds, setup.seed)
-    costs = release_costs(noise.law, change * (reaches if worst is None else worst), noise.first * noise.shape)
-    planned, count = spend_all(np.broadcast_to(costs, (clients, rounds))[:, noise.shape >= 0], noise.limit)
+    noise = policy.noise_of(lambda part: change[part] * rows_of(reaches, part), clients, rounds, setup.seed)
+    most = reaches if worst is None else worst
+    planned, count = planned_of(noise, lambda part: change[part] * rows_of(most, part))
     role, alike = "client" if setup.graph.servers else "peer", noise.alike and worst is None
     accountant = Accountant(policy, policy.terms(*further), setup.seed, setup.task.names, planned, count, alike, role)
     state = Told(*accounts(noise.first, noise.limit), change.astype(float), told)
