@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from archipel.clients import People
-from archipel.describe import REQUIRED, Checked, key
+from archipel.describe import REQUIRED, key
 from archipel.errors import BadInput
 from archipel.problems import files, folders, look
 from archipel.problems.losses.supervised import LOSSES
@@ -17,11 +17,11 @@ from archipel.problems.networked import centralised, deviation
 from archipel.problems.scoring.tested import Tested
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, remaining, standard
 from archipel.problems.stored import played_again
-from archipel.problems.task import MOST_COSINES, Task
+from archipel.problems.task import MOST_COSINES, Problem, Task
 
 
 @dataclass(frozen=True)
-class Files(Checked):
+class Files(Problem):
     """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
 
     Units that are known, `center` and `scale`, cost no privacy; others are taken from everyone's data, and then every
@@ -29,7 +29,6 @@ class Files(Checked):
     {name} stands), and nothing is taken from everyone's data: columns and units are declared.
     """
 
-    section = "problem"
     takes_clients: ClassVar[bool] = True
 
     data: str = key(
