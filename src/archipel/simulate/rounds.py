@@ -493,12 +493,14 @@ def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable
     """The first step; how many turns have had their act by it."""
     first, *rest = plan.turns
     ahead = task.ahead or Ahead(everyone, task.observe)
+    acts = sum(not isinstance(turn, Tell) and turn.sender == role for turn in plan.turns)
+    once = ahead._replace(look=ahead.view) if ahead.view and acts == 1 else ahead  # nobody looks again
     if isinstance(first, Tell) and first.receiver == role and rest and not isinstance(rest[0], Tell):
         if rest[0].sender == role:
-            add(opening_by_tell(ahead, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
+            add(opening_by_tell(once, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
             return 2
     elif not isinstance(first, Tell) and first.sender == role:
-        add(opening_by_act(ahead, first.act), mails[0], role)
+        add(opening_by_act(once, first.act), mails[0], role)
         return 1
     add(opening(ahead), mails[0], role)
     return 0
