@@ -43,7 +43,7 @@ For `deep` the columns are: steps a second, x one client after the other, and x 
 Profiled, most rows waited for memory: the star for rows of clients that come after some that have nothing new, gossip
 for its neighbours' words (two thirds of its time), W1 for its samples (half of it). What comes next is known, so it is
 asked of memory ahead of time; and draws are made for 128 nodes at a time, in loops that vectorise. What is left of the
-star over its bare kernel are draws, a sine and an exponential a sample, and clients that are asked and have nothing new.
+star over its bare kernel are draws, a sine and an exponential a sample, and clients that have nothing new.
 
 """
 
