@@ -50,7 +50,8 @@ star over its bare kernel are draws, a sine and an exponential a sample, and cli
 
 HELD = """Ten times NumPy is not to be had on a graph: SciPy's sparse product is compiled too, and both wait for
 memory. Below is what the bare kernel moves at the larger size (samples and models once, every neighbour's word), its
-rows asked of memory ahead of time; what ten times NumPy would have to move; and what a plain copy moves here."""
+rows asked of memory ahead of time; what ten times NumPy would have to move; and what a plain copy moves here, which
+computes nothing and has no neighbours."""
 
 
 def jax_w1(repeats=5):

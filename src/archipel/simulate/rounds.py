@@ -23,7 +23,7 @@ import numpy as np
 
 from archipel.draws import key_of, u64
 from archipel.environment import available, delay, works
-from archipel.node import FEW, NOTHING, SAID, Edge, Few, Moment, clear, fetch, kernel, row, tabled
+from archipel.node import FEW, NOTHING, SAID, Edge, Few, Moment, clear, fetch, kernel, rare, row, tabled
 from archipel.problems.task import Ahead
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.topology.links import places_of
@@ -110,7 +110,7 @@ def everyone(source: Any, few: Any, count: Any, round: Any) -> Any:
 
 @cache
 def gathering(draw: Callable[..., Any]) -> Callable[..., Any]:
-    @kernel
+    @rare
     def gather(n: Any, first: Any, last: Any, board: Any, few: Any) -> Any:
         """Who of nodes `first` to `last` - 1 works and may have something new; nobody is there yet."""
         source, conditions, seed = board.source, board.conditions, board.seed
