@@ -54,6 +54,10 @@ rows asked of memory ahead of time; what ten times NumPy would have to move; and
 computes nothing and has no neighbours."""
 
 
+LARGE = """Ten million clients of the star were played once, for four rounds, beside smaller ones: 241 ns an update and a
+peak of 10.1 GB, against 225 ns at 100,000 clients and 244 ns at a million. Memory does not depend on rounds."""
+
+
 def jax_w1(repeats=5):
     """W1 in JAX, rounds in a scan, and ours: updates a second of the processor."""
     try:
@@ -149,7 +153,7 @@ def page(rows, jax):
             f"{jax['ours']:,.0f}, {share:.2f} of it. JAX never writes a client's model down; here everyone has one, "
             "says it in a message, and may be late or away."
         )
-    return text + wanted(rows) + "\n"
+    return text + wanted(rows) + "\n\n" + LARGE + "\n"
 
 
 def main():
