@@ -54,8 +54,8 @@ rows asked of memory ahead of time; what ten times NumPy would have to move; and
 computes nothing and has no neighbours."""
 
 
-LARGE = """Ten million clients of the star were played once, for four rounds, beside smaller ones: 241 ns an update and a
-peak of 10.1 GB, against 225 ns at 100,000 clients and 244 ns at a million. Memory does not depend on rounds."""
+LARGE = """Ten million clients of the star were played once, for four rounds, beside smaller ones: 241 ns an update, and
+10.1 GB at most, against 225 ns at 100,000 clients and 244 ns at a million. Memory does not depend on rounds."""
 
 
 def jax_w1(repeats=5):
