@@ -43,7 +43,19 @@ def test_clients_have_the_names_of_the_ledger(tmp_path):
 
 
 def test_every_class_comes_from_the_package_itself():
-    for name in ("PaoFed", "ZcdpNfl", "Pgfl", "Files", "Deep", "Peers", "Digraph", "Privacy", "Environment"):
+    for name in (
+        "PaoFed",
+        "MultiKrum",
+        "Attack",
+        "ZcdpNfl",
+        "Pgfl",
+        "Files",
+        "Deep",
+        "Peers",
+        "Digraph",
+        "Privacy",
+        "Environment",
+    ):
         assert name in dir(archipel) and isinstance(getattr(archipel, name), type)
     with pytest.raises(AttributeError):
         _ = archipel.Nothing

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from archipel.cli_deploy import Page
@@ -132,7 +132,7 @@ def check(
     theory = described.check(setup)
     task = setup.task
     if task.listed:
-        grid = Table(*task.listed[0])
+        grid = Table(*(Column(name, overflow="fold") for name in task.listed[0]))
         for row in task.listed[:LISTED]:
             grid.add_row(*(spoken(cell) if isinstance(cell, float) else str(cell) for cell in row.values()))
         screen.print(grid)

@@ -1,6 +1,8 @@
 """The commands of a deployment: up, node, keys and torture."""
 
 import shutil
+import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -238,7 +240,10 @@ def torture(
     rounds: Rounds = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a processor.")] = 0,
     story: Annotated[str, typer.Option(help="Tell a story instead: hospital, eight sites that train a network.")] = "",
-    weights: Annotated[int, typer.Option(min=100, help="With --story: weights of the network.")] = 2_500_000,
+    weights: Annotated[int, typer.Option(min=100, help="With --story: weights of the network.")] = 200_000,
+    real: Annotated[
+        bool, typer.Option("--real", help="With --story: four sites as real processes, over mutual TLS on loopback.")
+    ] = False,
 ) -> None:
     """Play the deployment of a federation in one process, under a clock of its own, through faults that a seed chooses.
 
@@ -249,12 +254,12 @@ def torture(
     """
     from rich.progress import Progress
 
+    if real and not story:
+        raise BadInput("--real", True, '"--story hospital" beside it')
     if story:
         if story != "hospital":
             raise BadInput("--story", story, '"hospital"')
-        from archipel.deploy.torture.story import hospital, tell
-
-        for what, value in tell(hospital(weights, rounds or 20)).rows():
+        for what, value in told(weights, rounds, real):
             screen.print(f"{what:<42}{value}", highlight=False, soft_wrap=True)
         return
     from archipel.deploy.torture.many import torture as play_all
@@ -279,6 +284,35 @@ def torture(
         screen.print(f"{what:<42}{value}", highlight=False, soft_wrap=True)
     if figures.wrong:
         explain(figures.wrong[0], given)
+
+
+def told(weights: int, rounds: int, real: bool) -> list[tuple[str, str]]:
+    """The figures of the hospital's story."""
+    from tempfile import TemporaryDirectory
+
+    if real:
+        from archipel.deploy import hospital
+
+        with TemporaryDirectory() as folder:
+            calm, story = (
+                hospital.tell(Path(folder) / f"{n}", weights, rounds or hospital.ROUNDS, calm=n == 0) for n in (0, 1)
+            )
+        return story.rows(calm)
+    from archipel.deploy.torture import story as simulated
+
+    begun = time.monotonic()
+    rows = simulated.tell(simulated.hospital(weights, rounds or simulated.ROUNDS)).rows()
+    return [*rows, ("real time", f"{(time.monotonic() - begun) / 60:.1f} minutes"), *peak_memory()]
+
+
+def peak_memory() -> list[tuple[str, str]]:
+    """What this process has needed at most, where the system says so."""
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:
+        return []
+    unit = 1 if sys.platform == "darwin" else 1024  # of what the system counts in
+    return [("memory at most", f"{getrusage(RUSAGE_SELF).ru_maxrss * unit / 1e9:.1f} GB, for all nodes together")]
 
 
 def explain(outcome: Any, given: Any) -> NoReturn:

@@ -45,9 +45,10 @@ class LockedFile:
             os.close(self.number)
             raise BadInput(key, str(self.path), right) from taken
 
-    def read(self, at: int = 0) -> bytes:
-        """All of it, from a place on."""
-        return os.pread(self.number, max(os.fstat(self.number).st_size - at, 0), at)
+    def read(self, at: int = 0, size: int = -1) -> bytes:
+        """So many bytes from a place on, as far as there are; -1: all."""
+        left = max(os.fstat(self.number).st_size - at, 0)
+        return os.pread(self.number, left if size < 0 else min(size, left), at)
 
     def write(self, data: bytes | memoryview, at: int) -> None:
         """Write at a place; what lies behind stays."""

@@ -130,8 +130,8 @@ def mapped(change: Callable[[Any], Any], record: Any) -> Any:
 
 
 def emptied(record: Any) -> Any:
-    """A record of zeros of the same shapes."""
-    return mapped(np.zeros_like, record)
+    """A record of zeros of the same shapes: memory only where they are written (`zeros_like` writes them)."""
+    return mapped(lambda array: np.zeros(array.shape, array.dtype), record)
 
 
 def tabled(record: Any, rows: int) -> Any:

@@ -10,7 +10,9 @@ import archipel.deploy
 FOLDER = Path(archipel.deploy.__file__).parent
 REAL = {"real.py", "zenoh_link.py", "outside.py", "metrics.py"}  # the real world
 PROCESSES = {"fleet.py", "processes.py", "run_node.py", "chaos.py", "proxy.py", "watch.py", "assemble.py", "keys.py"}
+PROCESSES |= {"hospital.py"}  # a story of real processes
 PROCESSES |= {"many.py"}  # many seeds on all processors
+PROCESSES |= {"disk.py"}  # a simulated disk, which keeps what is large in real files
 BANNED = {"time", "datetime", "os", "io", "threading", "queue", "socket", "select", "selectors", "signal", "subprocess"}
 BANNED |= {"zenoh", "random", "secrets", "shutil", "tempfile", "multiprocessing", "asyncio", "fcntl"}
 TOUCHES = {"read_bytes", "read_text", "write_bytes", "write_text", "unlink", "mkdir", "touch", "rename", "exists"}

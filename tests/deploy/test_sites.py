@@ -307,6 +307,27 @@ def test_a_node_has_a_page_of_its_own_and_a_server_one_of_all_machines():
         assert f"<h1>{name}</h1>" in view.page() and "Refused" in told["cards"]
 
 
+def test_the_page_of_all_machines_says_who_is_away_who_left_and_what_waits():
+    federation = Federation(Synthetic(clients=3, features=8, samples=(20,), horizon=20), PaoFed(), rounds=20)
+    village = Village(federation, pace="quorum", deadline=5.0, status=1.0)
+    village.until(lambda: village.nodes["server"].player.round >= 5)
+    village.world.hosts["client-2"].leaves = True
+    village.kill("client-2", 0.0)
+    village.until(lambda: village.nodes["server"].office.neighbours["client-2"].left)
+    village.world.links = {("client-0", "server"): lambda delay, key: []}
+    server = village.nodes["server"]
+    village.until(lambda: server.player.round >= 15)
+    told = Machine(SimpleNamespace(latest=server.status())).news()["clients"]
+    rows = {row[0]: dict(zip(told["columns"], row)) for row in told["rows"]}
+    letters = server.office.neighbours["client-0"].letters
+    assert rows["client-0"]["letters waiting"] == len(letters) > 0
+    assert rows["client-0"]["bytes waiting"] == sum(len(letter.body) for letter in letters) > 0
+    assert rows["client-0"]["round"] < 15 <= rows["client-1"]["round"] + 1
+    assert rows["client-2"]["is"] == "gone for good" and rows["client-2"]["letters waiting"] == 0
+    assert rows["client-1"]["is"] == "heard" and rows["client-1"]["updates"] > 0
+    assert rows["client-1"]["bytes from it"] > rows["client-0"]["bytes from it"] > 0
+
+
 def odd(village):
     """A status with a name that must be escaped."""
     status = village.nodes["client-0"].status()

@@ -1,8 +1,10 @@
 """The whole deployment in one process, through faults that seeds choose: nothing that was promised is broken."""
 
 import os
+import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy.exchange import CROWDED
 from archipel.deploy.store import Store
-from archipel.deploy.torture.disk import SimulatedDisk
+from archipel.deploy.torture.disk import LARGE, SimulatedDisk
 from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
@@ -158,6 +160,29 @@ def test_what_was_not_synced_may_be_lost_with_the_power():
         disk.lose_power(key)
         found.add(disk.open("x").read())
     assert found == {b"a" * 1024, b"b" * 1024, b"a" * 512 + b"b" * 512, b"b" * 512 + b"a" * 512}
+
+
+def test_what_is_large_is_not_in_memory_and_reads_the_same():
+    """On a disk that forgets nothing, against a plain array of bytes; and writing it again and again keeps one copy."""
+    disk, chance, plain = SimulatedDisk("a", False), random.Random(1), bytearray()
+    file = disk.open("x")
+    for _ in range(60):
+        at, size = chance.randrange(3 * LARGE), chance.choice((1, 5, 70_000, 2 * LARGE))
+        if chance.random() < 0.2:
+            file.truncate(size)
+            plain[size:] = bytes(max(0, size - len(plain)))
+        else:
+            plain.extend(bytes(max(0, at - len(plain))))
+            plain[at : at + size] = data = chance.randbytes(size)
+            file.write(memoryview(data), at)
+        assert len(disk.names["x"]) == len(plain) and file.read(17, 40) == plain[17:57]
+    assert file.read() == bytes(plain) == disk.copy()["x"] and file.read(at) == plain[at:]
+    tracemalloc.start()
+    for n in range(20):
+        file.write(bytes([n]) * 2 * LARGE, 0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * LARGE, peak
 
 
 def test_a_checkpoint_that_is_loaded_survives_the_power():

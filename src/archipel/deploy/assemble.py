@@ -97,7 +97,9 @@ def assemble(
         raise KeyboardInterrupt  # so soon that there is nothing to measure
     if missing:
         raise BadInput("out", str(folder), f"a folder in which {missing[0]} has written something")
-    last = min(trace[-1]["round"] for trace in traces.values())
+    statuses = {member.name: read_status(folder / member.name) for member in roster.members}
+    stayed = {name for name, status in statuses.items() if not status.get("gone")} or set(traces)
+    last = min(trace[-1]["round"] for name, trace in traces.items() if name in stayed)
     marks = sorted({entry["round"] for trace in traces.values() for entry in trace if entry["round"] <= last})
     recorder = Recorder(federation, federation.seed, False)
     for mark in marks:
@@ -111,7 +113,6 @@ def assemble(
     models = [recorder.models]
     result = Deployed(federation.to_toml(), recorder.rows, models, [recorder.ledger], {}, interrupted, seconds)
     result.about = [recorder.about()]
-    statuses = {member.name: read_status(folder / member.name) for member in roster.members}
     result.wire = wire_of(instance, result, statuses)
     result.graph = instance.graph
     result.listed = [listed(name, statuses[name]) for name in roster.names[instance.data_role]]

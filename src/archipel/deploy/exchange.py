@@ -92,6 +92,7 @@ class Neighbour:
         """What is known of it, for whoever looks on."""
         found: dict[str, Any] = {"heard": self.heard, "seen": self.seen, "round": self.round, "bytes": self.came}
         found |= {"left": self.left, "waiting": len(self.letters)}
+        found["outbox"] = sum(len(letter.body) for letter in self.letters)  # bytes
         if self.said:
             paid, updates, skipped = wire.STATE.unpack(self.said)
             found |= {"paid": paid if isfinite(paid) else None, "updates": updates, "skipped": skipped}

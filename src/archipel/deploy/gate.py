@@ -14,7 +14,7 @@ from archipel.policy import DAY
 
 NOTES = "notes"  # greetings, acknowledgements, who is there and who asks: 12 to 40 bytes that carry no data
 WORDLESS = {wire.HELLO, wire.ACK, wire.QUIET, wire.ASK, wire.NOTHING, wire.HERE, wire.AWAY, wire.OVER}
-WORDLESS |= {wire.LOST, wire.GOT}
+WORDLESS |= {wire.LOST, wire.GOT, wire.HAVE}
 
 
 class Gate:

@@ -4,7 +4,8 @@ from typing import Any
 
 from archipel.report import cards_of, moment, size, status_page
 
-COLUMNS = ("node", "heard", "last heard", "round", "paid (rho)")
+COLUMNS = ("node", "is", "last heard", "round", "bytes from it", "letters waiting", "bytes waiting")
+TOLD = ("updates", "rows skipped", "paid (rho)")  # where the description asks for it and its policy lets it leave
 
 
 class Machine:
@@ -33,10 +34,19 @@ class Machine:
             found.append(("Privacy paid", f"{status['paid']:.4g}", "in zCDP (rho)"))
         if status["held back"]:
             found.append(("Held back", f"{status['held back']:,}", "messages, by the policy of this site"))
-        rows = [
-            [name, "yes" if near["heard"] else "no", moment(near["seen"]), near["round"], near.get("paid")]
-            for name, near in status["neighbours"].items()
-        ]
+        rows = [row_of(name, near) for name, near in status["neighbours"].items()]
         done = status["round"] >= status["rounds"]
         lead = f"Round {status['round']:,} of {status['rounds']:,}" + (": done." if done else ".")
-        return {"charts": [], "lead": lead, "cards": cards_of(found), "clients": {"columns": COLUMNS, "rows": rows}}
+        return {
+            "charts": [],
+            "lead": lead,
+            "cards": cards_of(found),
+            "clients": {"columns": (*COLUMNS, *TOLD), "rows": rows},
+        }
+
+
+def row_of(name: str, near: dict[str, Any]) -> list[Any]:
+    """A neighbour in the table: what this node knows of it, and what it told."""
+    state = "gone for good" if near["left"] else "heard" if near["heard"] else "not heard"
+    known = [name, state, moment(near["seen"]), near["round"], near["bytes"], near["waiting"], near["outbox"]]
+    return [*known, near.get("updates"), near.get("skipped"), near.get("paid")]

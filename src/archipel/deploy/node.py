@@ -292,7 +292,7 @@ class Node:
             return
         self.reported = moment
         self.events.look()
-        self.latest = self.status() | {"done": self.player.finished}
+        self.latest = self.status() | {"done": self.player.finished or self.player.gone, "gone": self.player.gone}
         write_status(self.world.disk, self.latest)
 
     def status(self) -> dict[str, Any]:

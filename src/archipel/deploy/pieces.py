@@ -2,7 +2,8 @@
 
 The receiver answers every piece with what it has (`wire.GOT`), which is no acknowledgement: it holds them in memory and
 who restarts begins again. The sender never has more on its way than the link has just shown to take: one piece more for
-each that arrived, a single one after a silence.
+each that arrived soon, a single one after a silence. In a silence it asks (`wire.HAVE`, a few bytes): on a slow link
+the answer comes behind those to pieces that are still on their way, and only what is missing then is sent again.
 """
 
 import zlib
@@ -13,6 +14,7 @@ from archipel.deploy.wire import Frame, Refused, near
 
 ROOM = 4 << 20  # bytes on their way to one neighbour
 FIRST = 2  # pieces on their way at first
+SOON = 5.0  # seconds in which a piece is answered where the link could take more at once
 OVERTAKEN = 3  # pieces that arrived before an earlier one: that one is lost
 SAVED = 6.0  # seconds in which a receiver that has all of a letter acknowledges it
 AFTER = 64  # pieces after the first missing one of which an answer tells
@@ -27,6 +29,7 @@ class Sending:
         self.next = 0  # the first that was not sent since the last silence
         self.room, self.most = min(FIRST, most), max(1, min(most, AFTER))  # pieces on their way, and at most
         self.doubted = False  # there was no answer: it may have lost what it had
+        self.probed = False  # it was asked what it has
         self.hurried = -1  # the last piece that was sent again since later ones were there
         self.stamp = 0, 0.0  # a piece on its way and when it was sent, to learn how long answers take
 
@@ -48,7 +51,7 @@ class Sending:
 
     def begin_again(self) -> None:
         """After a silence: from the first that is not there, with one piece."""
-        self.room, self.next, self.stamp, self.doubted = 1, self.first, (0, 0.0), True
+        self.room, self.next, self.stamp, self.doubted, self.probed = 1, self.first, (0, 0.0), True, False
 
     def has(self, first: int, beyond: int, now: float) -> float:
         """What the receiver says it has; how many seconds it took to say so, -1 where that shows nothing new."""
@@ -58,11 +61,12 @@ class Sending:
             return -1.0  # nothing new, or an answer that came late
         if first < self.first:  # it begins again
             self.next = first
-        self.doubted = False
+        self.doubted = self.probed = False
         self.first, self.beyond = first, beyond
-        self.room = min(self.room + 1, self.most)
         piece, when = self.stamp
-        return now - when if when and piece < first else 0.0
+        took = now - when if when and piece < first else 0.0
+        self.room = min(self.room + (took < SOON), self.most)
+        return took
 
 
 class Arriving:
@@ -112,6 +116,21 @@ def send_one(office: Any, other: Any, seq: int, i: int) -> None:
     office.transmit(other, b"".join((wire.pack(*head), wire.PIECED.pack(i, zlib.crc32(data)), data)))
 
 
+def probe(office: Any, other: Any, seq: int) -> None:
+    """Ask what the neighbour has of a letter."""
+    turn = other.letters[seq - other.acked].turn
+    office.transmit(other, wire.pack(wire.HAVE, turn, False, other.tags[0], seq, other.safe_in, 0))
+
+
+def hear_have(office: Any, other: Any, frame: Frame) -> None:
+    """A neighbour asks what is here of a letter."""
+    seq, count = near(frame.seq, other.next_in), office.vocabulary.pieces(frame.turn)
+    arriving = other.arriving if other.arriving and other.arriving.seq == seq else None
+    whole = seq < other.next_in or seq in other.held
+    first, beyond = (count, 0) if whole else (arriving.first, arriving.beyond) if arriving else (0, 0)
+    say_got(office, other, frame, first, beyond)
+
+
 def hear_got(office: Any, other: Any, frame: Frame) -> None:
     """A neighbour says which pieces of a letter it has. It may have lost them all, with its process."""
     seq, now = near(frame.seq, other.sent), office.world.now()
@@ -129,6 +148,8 @@ def hear_got(office: Any, other: Any, frame: Frame) -> None:
     took = other.sending.has(first, beyond, now)
     if took > 0:
         office.learn(other, took)
+    if took < 0 and other.sending.probed:  # what was on its way before it was asked is not coming any more
+        other.sending.begin_again()
     if took >= 0:
         other.wait, other.resend = other.usual, now + other.usual
         office.alarm = min(office.alarm, other.resend)

@@ -60,6 +60,7 @@ class Player:
         self.gone = False  # it has said goodbye
         self.changes = 0  # of its row
         self.since = self.world.now()
+        self.last_told = b""  # what most are told is kept once
         self.words = [emptied(turn.word) for turn in self.plan.turns]  # to write on; what is said goes out as bytes
         self.inboxes = [emptied(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
         self.tables = [tables_of(view, self.mailbox.number, i) for i in range(len(self.plan.turns))]
@@ -241,7 +242,7 @@ class Player:
             return
         turn: Any = self.plan.turns[i]
         phases = self.tables[i].hearers
-        numbers, word, said = phases[n % len(phases)], self.words[i], b""
+        numbers, word = phases[n % len(phases)], self.words[i]
         for who, (asked, when) in list(self.mailbox.asks.items()):
             if asked != i or when > n:
                 continue
@@ -252,8 +253,8 @@ class Player:
             moment = Moment(self.view.member.number, n, key, other.number, len(numbers), True, 1.0)
             if turn.tell(self.me, word, self.plan.settings, moment):
                 body = self.view.vocabulary.write(i, word)
-                said = said if said == body else body  # the same network is kept once
-                self.office.post(other.name, wire.TOLD, i, n, said)
+                self.last_told = body if body != self.last_told else self.last_told
+                self.office.post(other.name, wire.TOLD, i, n, self.last_told)
             else:
                 self.office.post(other.name, wire.NOTHING, i, n)
 

@@ -208,18 +208,18 @@ class PostOffice:
         self.alarm = max(soon, now + TICK)
 
     def send_again(self, other: Neighbour) -> None:
-        """The first letters that were not answered. Of a large one, a piece: the answer says what else is missing."""
+        """The first letters that were not answered. Of a large one it is asked what is missing."""
         many = BURST if other.wait < LATEST else 1
         for seq in range(other.acked, min(other.sent, other.acked + many)):
             if self.in_pieces(other, seq):
                 other.doubted = seq
-                pieces.send_one(self, other, seq, 0)
+                pieces.probe(self, other, seq)
             else:
                 self.send_letter(other, seq)
             self.traffic["sent again"] += 1
         if other.sending:
-            other.sending.begin_again()
-            pieces.send(self, other, self.world.now())
+            other.sending.probed = True
+            pieces.probe(self, other, other.sent)
 
     def pump(self) -> bool:
         """Take in what the network has; whether anything came."""
@@ -274,8 +274,8 @@ class PostOffice:
             other.said = frame.body
         if frame.kind in (wire.ACK, wire.LOST, wire.STATUS):
             return
-        if frame.kind == wire.GOT:
-            pieces.hear_got(self, other, frame)
+        if frame.kind in (wire.GOT, wire.HAVE):
+            (pieces.hear_got if frame.kind == wire.GOT else pieces.hear_have)(self, other, frame)
             return
         seq = near(frame.seq, other.next_in)
         if seq < other.next_in or seq in other.held:

@@ -21,6 +21,7 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", self.port))
         self.up = self.down = 0  # bytes to the listening node, and back
         self.cut_until = 0.0
+        self.speed = float("inf")  # bytes a second, both ways together
         self.ends: dict[socket.socket, tuple[socket.socket, bool]] = {}  # end -> the other one, is it the caller's
         self.running = True
         self.ready = selectors.DefaultSelector()
@@ -65,6 +66,7 @@ class Proxy:
             data = end.recv(CHUNK)
             if data:
                 other.sendall(data)
+                time.sleep(len(data) / self.speed)
         except OSError:
             data = b""
         if not data:

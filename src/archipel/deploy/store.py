@@ -13,6 +13,7 @@ import json
 import struct
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b, sha256
 from typing import Any
 
@@ -47,6 +48,11 @@ def packed(record: dict[str, Any], keep: Callable[[Data, str], Any] = lambda dat
     >>> unpacked(packed({"round": 3, "model": np.arange(2.0), "letters": [b"ab", b"c"]}))["letters"]
     [b'ab', b'c']
     """
+    return b"".join(parts_of(record, keep))
+
+
+def parts_of(record: dict[str, Any], keep: Callable[[Data, str], Any] = lambda data, name: None) -> list[Data]:
+    """The same in parts, none of which is a copy of something large."""
     plain: dict[str, Any] = {}
     parts: list[Data] = []
 
@@ -68,7 +74,7 @@ def packed(record: dict[str, Any], keep: Callable[[Data, str], Any] = lambda dat
         else:
             plain[name] = {"is": value}
     head = json.dumps(plain).encode()
-    return b"".join((struct.pack("<I", len(head)), head, *parts))
+    return [struct.pack("<I", len(head)) + head, *parts]
 
 
 def unpacked(data: bytes, fetch: Callable[..., bytes] = lambda *kept: b"") -> dict[str, Any]:
@@ -139,18 +145,19 @@ class Store:
         for number, data in sorted(found, reverse=True):
             self.number, self.kept = number, {}
             with suppress(Torn):
-                return unpacked(data, self.fetch)
+                return unpacked(data, partial(self.fetch, {}))
         if found or not blank:
             raise Torn(f"{self.disk.path}: both checkpoints are damaged. Restore them, or, {ANEW}.")
         return None
 
-    def fetch(self, file: int, size: int, check: str) -> bytes:
-        """Something large of a checkpoint."""
-        data = self.open(file).read()[:size]
-        if len(data) != size or sum_of(data) != check:
-            raise Torn
+    def fetch(self, fetched: dict[str, bytes], file: int, size: int, check: str) -> bytes:
+        """Something large of a checkpoint: once, however many letters it is in."""
+        if check not in fetched:
+            fetched[check] = self.open(file).read(0, size)
+            if len(fetched[check]) != size or sum_of(fetched[check]) != check:
+                raise Torn
         self.kept[check] = file
-        return data
+        return fetched[check]
 
     def open(self, file: int) -> File:
         """A file for something large."""

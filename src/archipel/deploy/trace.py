@@ -7,9 +7,10 @@ does.
 import json
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
-from archipel.deploy.store import packed, unpacked
+from archipel.deploy.store import LARGE, packed, parts_of, unpacked
 from archipel.deploy.world import Disk
 
 ENTRY = struct.Struct("<II")  # length, checksum
@@ -22,15 +23,22 @@ class Trace:
 
     def __init__(self, disk: Disk):
         self.disk, self.file = disk, disk.open(ROWS)
-        found, self.size = entries(self.file.read())
-        self.count = len(found)
-        self.last = max((record["round"] for record in found), default=-1)
+        self.size, self.count, self.last = 0, 0, -1
+        while (data := entry(self.file.read, self.size)) is not None:  # one by one: all may be more than memory holds
+            self.size, self.count = self.size + ENTRY.size + len(data), self.count + 1
+            self.last = max(self.last, unpacked(data)["round"])
         self.file.truncate(self.size)
 
     def write(self, record: dict[str, Any]) -> None:
-        data = packed(record)
-        self.file.write(ENTRY.pack(len(data), zlib.crc32(data)) + data, self.size)
-        self.size += ENTRY.size + len(data)
+        parts, check = parts_of(record), 0
+        for part in parts:
+            check = zlib.crc32(part, check)
+        at, length = self.size, sum(map(len, parts))
+        parts.insert(0, ENTRY.pack(length, check))
+        for part in parts if length > LARGE else [b"".join(parts)]:
+            self.file.write(part, at)
+            at += len(part)
+        self.size = at
         self.last = record["round"]
         self.count += 1
         if self.count > MOST:
@@ -52,14 +60,21 @@ class Trace:
 def entries(data: bytes) -> tuple[list[dict[str, Any]], int]:
     """All whole entries of a trace, and where they end."""
     found, at = [], 0
-    while at + ENTRY.size <= len(data):
-        length, check = ENTRY.unpack_from(data, at)
-        part = data[at + ENTRY.size : at + ENTRY.size + length]
-        if not length or len(part) < length or zlib.crc32(part) != check:  # a lost block reads as zeros
-            break
+    while (part := entry(lambda begin, size: data[begin : begin + size], at)) is not None:
         found.append(unpacked(part))
-        at += ENTRY.size + length
+        at += ENTRY.size + len(part)
     return found, at
+
+
+def entry(read: Callable[[int, int], bytes], at: int) -> bytes | None:
+    """The entry at a place, if there is a whole one; `read` gives so many bytes from a place on."""
+    head = read(at, ENTRY.size)
+    if len(head) < ENTRY.size:
+        return None
+    length, check = ENTRY.unpack(head)
+    data = read(at + ENTRY.size, length)
+    whole = length and len(data) == length and zlib.crc32(data) == check  # a lost block reads as zeros
+    return data if whole else None
 
 
 def write_status(disk: Disk, status: dict[str, Any]) -> None:

@@ -26,9 +26,9 @@ from archipel.errors import BadInput, Diverged
 from archipel.node import leaves, mapped, named_leaves
 
 VERSION = 1
-HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, SOME, GOT, STATUS = range(14)
+HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, SOME, GOT, STATUS, HAVE = range(15)
 KINDS: tuple[str, ...] = ("hello", "ack", "word", "quiet", "ask", "told", "nothing")
-KINDS += ("here", "away", "over", "lost", "some", "got", "status")
+KINDS += ("here", "away", "over", "lost", "some", "got", "status", "have")
 ALSO_ASKS = 0x80
 TURNS = 0x80  # more turns than this do not fit the header
 PIECE = 1 << 18  # bytes of a word that go at once

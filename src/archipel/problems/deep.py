@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.clients import People
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.errors import BadInput, did_you_mean
 from archipel.problems import files, folders
 from archipel.problems.datasets import images
@@ -29,7 +29,7 @@ from archipel.problems.models.networks import Network, Units, build, one_thread,
 from archipel.problems.splits import partition
 from archipel.problems.splits.shards import Shards, divide, gather, hold_out, one, remaining
 from archipel.problems.stored import Empty
-from archipel.problems.task import MOST_CLIENTS, Task
+from archipel.problems.task import MOST_CLIENTS, Problem, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
 HELD_OUT = 0.2  # of a client's samples, where there is no test set
@@ -70,7 +70,7 @@ class Pool(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Deep(Checked):
+class Deep(Problem):
     """A network on labelled samples.
 
     An npz of your own has x and y (and x_test, y_test, and columns to split by). A network sees (x - center) / spread,

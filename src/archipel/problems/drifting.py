@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.draws import GOLDEN, NOISE, SIGNAL, key_of, normal, uniform
 from archipel.errors import BadInput
 from archipel.node import exact
@@ -22,7 +22,7 @@ from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.online import DISTANCE, LINEAR, ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.measured import score_of
-from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Oracle, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Oracle, Problem, Task
 
 ROOT_3 = math.sqrt(3.0)  # a uniform draw from -ROOT_3 to ROOT_3 has deviation one
 REHEARSED = 64  # clients whose inputs are shown to those who ask for examples
@@ -98,7 +98,7 @@ def uniforms_of(keys: Any, purpose: int, count: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Drifting(Checked):
+class Drifting(Problem):
     """Online losses around something that is best for all, which stays where it is or moves on a circle.
 
     `loss`: "distance" (to a point), "linear" (a slope), of an answer to features "squared", "absolute", "huber", or
@@ -246,7 +246,7 @@ class Growth(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GrowingMean(Checked):
+class GrowingMean(Problem):
     """Section 2.4 of the dissertation: online logistic regression on data whose mean is label + t / 2 for both classes.
 
     Normalised, all features tend to (1, ..., 1) / sqrt(size), whatever the label: nothing is left to learn.

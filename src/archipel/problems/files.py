@@ -145,11 +145,10 @@ def find(data: str | Path, base: str | Path | None = None) -> list[Path]:
 
 
 def left_out(data: str | Path) -> list[str]:
-    """The files of a folder that cannot be read, by name."""
-    folder = Path(data).expanduser()
-    if not folder.is_dir():
-        return []
-    return sorted(p.name for p in folder.iterdir() if p.is_file() and p.suffix.lower() not in READERS)
+    """What is found and cannot be read, by name: files of a folder of another kind, folders with the name of a file."""
+    where = Path(data).expanduser()
+    found = where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
+    return sorted(p.name for p in found if p.is_file() == (p.suffix.lower() not in READERS))
 
 
 def read_client(path: Path, **how: Any) -> Client:

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
-from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, MOST_FEATURES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, MOST_FEATURES, Problem, Task
 
 
 @dataclass(frozen=True)
-class Linear(Checked):
+class Linear(Problem):
     """y = x^T w + noise (or its sign, for the logistic loss), with normal x and one w for everyone."""
 
     section = "problem"

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.errors import BadInput, Missing
 from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
 from archipel.problems.measured import score_of
 from archipel.problems.splits.shards import Shards, numbered
 from archipel.problems.stored import stored_task
-from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Problem, Task
 
 OBJECTIVES = {  # loss, l2 in the thesis
     "ridge": ("squared", 1.0),
@@ -33,7 +33,7 @@ WEIGHT = "the weight of the l1 part is known to all, not taken from these data (
 
 
 @dataclass(frozen=True)
-class Regression(Checked):
+class Regression(Problem):
     """Ridge, elastic net, least absolute deviation, logistic or Huber regression, scored against the exact solution.
 
     y = x^T w + noise (or its sign) with normal x and a w of mean square one, of which the last `zeros` weights are 0.

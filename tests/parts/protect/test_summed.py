@@ -164,7 +164,8 @@ def test_it_is_refused_where_it_does_not_hold(change, sentence):
 
 
 @pytest.mark.parametrize(
-    ("topology", "sentence"), [(Peers(shape="ring"), "nobody sums"), (Servers(servers=3, shape="ring"), "one server")]
+    ("topology", "sentence"),
+    [(Peers(shape="ring"), "nobody sums"), (Servers(servers=5, shape="ring"), "share equally")],
 )
 def test_other_topologies_say_why(topology, sentence):
     with pytest.raises(BadInput, match=sentence):

@@ -6,30 +6,59 @@ there, in blocks, in any order; so may the names of new and replaced files, wher
 
 import errno
 from collections.abc import Callable
+from tempfile import TemporaryFile
 from typing import Any
 
 from archipel.deploy.torture.chance import mix
 
+LARGE = 1 << 20  # bytes
 BLOCK = 512  # bytes that are written as a whole, or not
 
 
 class Inode:
-    """The content of a file: as it is read, and as it is safe."""
+    """The content of a file: as it is read, and as it is safe. On a disk that forgets nothing it always is.
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.now = b""
+    What is large is kept in a real file there: nine machines with a network each are more than one memory holds.
+    """
+
+    def __init__(self, number: int, forgets: bool) -> None:
+        self.number, self.forgets = number, forgets
+        self.content: bytes | Spilled = b""
         self.safe = b""
         self.pending: list[tuple[int, bytes | None]] = []  # writes (place, data) and truncations (size, None) since
         self.version = 0
 
-    def apply(self, at: int, data: bytes | None) -> None:
-        self.now = applied(self.now, at, data)
-        self.pending.append((at, data))
+    @property
+    def now(self) -> bytes:
+        return self.read(0, -1)
+
+    @now.setter
+    def now(self, content: bytes) -> None:
+        self.content = content
+
+    def read(self, at: int, size: int) -> bytes:
+        if isinstance(self.content, Spilled):
+            return self.content.read(at, size)
+        return self.content[at:] if size < 0 else self.content[at : at + size]
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def apply(self, at: int, data: bytes | memoryview | None) -> None:
+        if not self.forgets and data is not None and at + len(data) > LARGE and isinstance(self.content, bytes):
+            self.content = Spilled(self.content)
+        if isinstance(self.content, Spilled):
+            self.content.apply(at, data)
+        else:
+            data = None if data is None else bytes(data)
+            self.content = applied(self.content, at, data)
+            if self.forgets:
+                self.pending.append((at, data))
         self.version += 1
 
     def sync(self) -> None:
-        self.safe, self.pending = self.now, []
+        if self.forgets:
+            self.safe, self.pending = self.now, []
         self.version += 1
 
     def after_power_loss(self, key: int) -> None:
@@ -46,6 +75,32 @@ class Inode:
         self.now = self.safe = content
         self.pending = []
         self.version += 1
+
+
+class Spilled:
+    """A large content, in a file that nobody else sees."""
+
+    def __init__(self, content: bytes):
+        self.file, self.size = TemporaryFile(buffering=0), 0  # noqa: SIM115 (it is open as long as this is there)
+        self.apply(0, content)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, at: int, size: int) -> bytes:
+        self.file.seek(at)
+        return self.file.read(size)
+
+    def apply(self, at: int, data: bytes | memoryview | None) -> None:
+        if data is None:
+            self.file.truncate(at)
+            self.size = at
+            return
+        self.file.seek(at)
+        while data:
+            written = self.file.write(data)
+            at, data = at + written, data[written:]
+        self.size = max(self.size, at)
 
 
 def applied(content: bytes, at: int, data: bytes | None) -> bytes:
@@ -80,7 +135,7 @@ class SimulatedDisk:
 
     def inode(self) -> Inode:
         self.count += 1
-        return Inode(self.count)
+        return Inode(self.count, self.power_fails)
 
     def replace(self, name: str, data: bytes) -> None:
         self.begin()
@@ -162,14 +217,14 @@ class SimulatedFile:
     def __init__(self, disk: SimulatedDisk, inode: Inode):
         self.disk, self.inode = disk, inode
 
-    def read(self, at: int = 0) -> bytes:
-        return self.inode.now[at:]
+    def read(self, at: int = 0, size: int = -1) -> bytes:
+        return self.inode.read(at, size)
 
     def write(self, data: bytes | memoryview, at: int) -> None:
         self.disk.begin()
-        data = bytes(data)
-        if self.disk.full and at + len(data) > len(self.inode.now):
-            room = max(0, len(self.inode.now) - at)
+        data = memoryview(data)
+        if self.disk.full and at + len(data) > len(self.inode):
+            room = max(0, len(self.inode) - at)
             self.inode.apply(at, data[:room])
             raise OSError(errno.ENOSPC, "No space left on device")
         half = len(data) // 2

@@ -207,7 +207,7 @@ class Observer(Watcher):
         if ((mine, theirs) != (other.mine, other.theirs) or ack > taken) and (ack or kind not in (wire.ACK, wire.GOT)):
             raise Wrong(f"{host.name} acknowledges to {to} what no checkpoint that survives holds")
         record.left = node_number(host)
-        if kind in (wire.ACK, wire.LOST, wire.GOT):
+        if kind in (wire.ACK, wire.LOST, wire.GOT, wire.HAVE):
             return
         if seq >= posted:
             raise Wrong(f"{host.name} sends to {to} a letter that no checkpoint that survives holds")

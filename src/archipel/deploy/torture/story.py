@@ -4,6 +4,7 @@ Node code as it is, with words of their true size, under a clock of its own (`si
 minutes, twice, in the middle of a word; a site that restarts, one that leaves for good, a server that is killed.
 """
 
+import gc
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,13 +79,13 @@ class Story:
 CUTS, RESTARTS, LEAVES = "client-1", "client-2", "client-3"
 
 
-def hospital(weights: int = WEIGHTS, rounds: int = ROUNDS) -> Federation:
+def hospital(weights: int = WEIGHTS, rounds: int = ROUNDS, sites: int = SITES) -> Federation:
     """A network of about so many weights, on pictures of digits dealt to the sites."""
     from archipel.algorithms.deep import FedAvgDeep
     from archipel.problems.deep import Deep
 
     width = max(2, round((-75 + (75 * 75 + 4 * weights) ** 0.5) / 2))  # 64 w + w + w w + w + 10 w + 10
-    problem = Deep(model="mlp", widths=(width, width), clients=SITES, samples=SITES * 64, test=100)
+    problem = Deep(model="mlp", widths=(width, width), clients=sites, samples=sites * 64, test=100)
     deploy = Deployment(pace="quorum", deadline=3600.0, durable=False)
     return Federation(problem, FedAvgDeep(batch=32, local_steps=1), rounds=rounds, every=rounds, deploy=deploy)
 
@@ -100,15 +101,21 @@ def over(world: Simulation) -> bool:
     return all(host.done for host in world.hosts.values())
 
 
+def calm_time(federation: Federation, speed: float) -> float:
+    """Seconds that it takes if nothing happens."""
+    world = begun(federation, speed, Watcher())
+    world.run(1e9, lambda: over(world))
+    return world.time
+
+
 def tell(federation: Federation | None = None, speed: float = SPEED) -> Story:
     """Play it, and once more without anything happening."""
     federation = federation or hospital()
-    calm = begun(federation, speed, Watcher())
-    calm.run(1e9, lambda: over(calm))
+    story = Story(federation, calm=calm_time(federation, speed))
+    gc.collect()  # hosts and their world know each other: nine networks would stay in memory
     traffic = Traffic()
     world = begun(federation, speed, traffic)
-    story = Story(federation, calm=calm.time, word=calm.hosts["server"].last.view.vocabulary.widest)
-    round_takes = calm.time / federation.rounds
+    round_takes = story.calm / federation.rounds
 
     def until(n: int, share: float) -> None:
         """Into the middle of a word of round n."""
@@ -144,6 +151,7 @@ def tell(federation: Federation | None = None, speed: float = SPEED) -> Story:
         traffic.bytes,
         traffic.again,
     )
+    story.word = server.view.vocabulary.widest
     story.sites = {name: host.last.player.messages[1] for name, host in world.hosts.items() if name != "server"}
     story.kept = len(server.office.neighbours[LEAVES].letters)
     return story
