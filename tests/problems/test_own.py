@@ -223,3 +223,21 @@ def test_regret_and_reference_where_they_mean_nothing_are_refused(tmp_path):
         replace(problem, regret=True).task(1, 5, np.float64, "stored")
     with pytest.raises(BadInput, match=r"problem\.reference"):
         replace(problem, reference=True).task(1, 5, np.float64, "stream")
+
+
+def test_whole_files_can_be_held_out(tmp_path):
+    problem = replace(two_clients(tmp_path, (12, 7, 9, 5, 6)), hold="files", test=0.4)
+    seen = set()
+    for seed in range(6):
+        task = problem.task(seed, 5, np.float64, "stored")
+        held = set(range(5)) - {int(name[1:]) for name in task.names}
+        assert (
+            len(held) == 2
+            and task.clients == 3
+            and len(task.source.y) == sum((12, 7, 9, 5, 6)[k] for k in range(5) if k not in held)
+        )
+        seen |= held
+    assert len(seen) > 2  # by the seed
+    with pytest.raises(BadInput, match="two files at least"):
+        (tmp_path / "one").mkdir()
+        replace(two_clients(tmp_path / "one", (8,)), hold="files").task(1, 5, np.float64, "stored")

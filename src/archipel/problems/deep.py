@@ -79,7 +79,6 @@ class Deep(Problem):
     `classes`.
     """
 
-    section = "problem"
     takes_clients: ClassVar[bool] = True
 
     dataset: str = key("digits", "the pictures, by the name of their data set")
@@ -101,8 +100,8 @@ class Deep(Problem):
     column: str = key("", "the column that names each sample's client, where split = column")
     hold: str = key(
         "random",
-        "which fifth of a client's file is held out: last, where samples overlap in time",
-        choices=("random", "last"),
+        "which fifth is held out: of each client's file, its last samples where they overlap in time, or whole files",
+        choices=("random", "last", "files"),
     )
     samples: int = key(0, "how many training samples are kept; 0: all", at_least=0)
     test: int = key(0, "how many test samples are kept; 0: all", at_least=0)
@@ -138,6 +137,8 @@ class Deep(Problem):
             raise BadInput("problem.classes", 0, f"how many classes there are: {unknown}")
         if self.test:
             raise BadInput("problem.test", self.test, f"0: {unknown}")
+        if self.hold == "files":
+            raise BadInput("problem.hold", "files", "random or last: each client tests on samples of its own")
         everything = folders.together(folders.read_people(people, self.data, files.Reading(), self.shape))
         if self.loss == "cross-entropy" and len(everything.y) and everything.y.max() >= self.classes:
             raise BadInput("problem.classes", self.classes, f"more: there is a label {everything.y.max():g}")

@@ -48,7 +48,10 @@ class Files(Problem):
         0.2, "what models are tested on: a share of each client's samples, or other files", above=0, below=1,
         noun="a share",
     )  # fmt: skip
-    hold: str = key("random", "which samples of a client are held out for the test", choices=("random", "last"))
+    hold: str = key(
+        "random", "what is held out for the test: samples of each client, its last ones, or whole files",
+        choices=("random", "last", "files"),
+    )  # fmt: skip
     loss: str = key("squared", "what is minimised", choices=tuple(LOSSES))
     intercept: bool | None = key(None, "whether a model has a constant input; not given: where the loss is logistic")
     features: int = key(
@@ -228,6 +231,8 @@ class Files(Problem):
     def split_apart(self, people: People, clients: Mapping[str, files.Client], seed: int) -> tuple[Shards, Shards]:
         """What is learned from and what is tested on: a share of each client's samples, or other files of its own."""
         everything = folders.together(clients)
+        if self.hold == "files":
+            raise BadInput("problem.hold", "files", "random or last: each client tests on samples of its own")
         if not isinstance(self.test, str):
             return divide(everything, self.test, self.hold, seed)
         columns, unknown = self.made_columns(), people._replace(samples=())
