@@ -244,15 +244,18 @@ def rows(study: Any, metric: str) -> list[dict[str, Any]]:
     """A tidy table: a row for each trial that ended, the best first."""
     up = study.direction.name == "MAXIMIZE"
     ended = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and t.state.name != "FAIL"]
-    order = sorted(ended, key=lambda t: math.inf if t.value is None else -t.value if up else t.value)
-    return [{"trial": t.number, **t.params, metric: t.value, "why": t.user_attrs.get("why", "")} for t in order]
+    reached = {t.number: t.value if t.state.name == "COMPLETE" else None for t in ended}  # not what it had when stopped
+    found = [
+        {"trial": t.number, **t.params, metric: reached[t.number], "why": t.user_attrs.get("why", "")} for t in ended
+    ]
+    return sorted(found, key=lambda row: math.inf if row[metric] is None else -row[metric] if up else row[metric])
 
 
 def importance(study: Any) -> dict[str, float]:
     """Which keys mattered, the most first; nothing where too few trials ended to say so."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-    if len({t.value for t in study.get_trials(deepcopy=False) if t.value is not None}) < ENOUGH:
+    if len({t.value for t in study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"}) < ENOUGH:
         return {}
     return {
         key: float(share)

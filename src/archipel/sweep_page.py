@@ -12,6 +12,7 @@ from archipel.report_data import plain
 
 WIDE, HIGH, MARGIN = 900, 320, 60
 DECADES = 100  # from the least to the largest, from which on an axis is logarithmic
+CLEAR = 'paint-order="stroke" stroke="var(--paper)" stroke-width="4"'  # text above lines
 LINES = 400  # the best of more trials are drawn
 
 
@@ -74,7 +75,7 @@ def parallel(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
         lines.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="30" y2="{HIGH - 10}" stroke="var(--ink)"/>')
         lines.append(f'<text x="{x:.1f}" y="16" text-anchor="middle" font-weight="600">{html.escape(name)}</text>')
         for label, y in axis.marks():
-            lines.append(f'<text x="{x + 5:.1f}" y="{y + 4:.1f}">{html.escape(label)}</text>')
+            lines.append(f'<text x="{x + 5:.1f}" y="{y + 4:.1f}" {CLEAR}>{html.escape(label)}</text>')
     told = f"{len(rows)} trials; the best has " + ", ".join(f"{name} {shown(rows[0][name])}" for name in names)
     view = f'viewBox="0 0 {WIDE} {HIGH}" style="min-width: 40rem; fill: var(--ink); font-size: 12px"'
     return f'<svg {view} role="img" aria-label="{html.escape(told, quote=True)}">{"".join(lines)}</svg>'

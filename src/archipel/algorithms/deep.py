@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.parts.ask import drawn
 from archipel.parts.ask.drawn import Drawn
@@ -76,7 +77,7 @@ class FedAvgDeep(Deep):
     sampling: str = key("", "how a server draws whom it asks", choices=("", *SAMPLINGS))
     draws: int = key(3, "how often it draws in a round", at_least=1, symbol="K")
     pretrain: int = key(1, "rounds at first in which everyone is asked", at_least=0)
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def own_parts(self, setup: Setup) -> Parts:
         learn = Epochs(self.step, self.batch, self.epochs, self.local_steps)
@@ -163,7 +164,7 @@ class MirrorDeep(Deep):
     fall: float = key(0.0, "the step of round t is step / t^fall", at_least=0)
     batch: int = key(128, "samples in a step", at_least=1)
     radius: float = key(0.0, "of the ball that models stay in; 0: everywhere", at_least=0)
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def own_parts(self, setup: Setup) -> Parts:
         one_way = not setup.graph.servers and not is_mutual(setup.graph)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition
@@ -41,7 +42,7 @@ class LocalEpochs(Composition):
     batch: int = key(0, "samples a step, 0 for all of a client's", at_least=0)
     epochs: int = key(1, "passes over the data a round", at_least=1)
     asked: float = key(1.0, "chance that a server asks a client that is there", above=0, at_most=1)
-    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def epochs_of(self, setup: Setup, proximal: float = 0.0) -> Epochs:
         if setup.graph.clusters == 0:
@@ -157,7 +158,7 @@ class FedBuff(LocalEpochs):
 
     refuses: ClassVar[dict[str, str]] = {"peers": BUFFERS, "digraph": BUFFERS}
 
-    limit: int = key(10, "how many rounds late a change may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a change may be and still count", at_least=0, at_most=LATEST)
     buffer: int = key(10, "changes that the server waits for", at_least=1, symbol="K")
     server_step: float = key(1.0, "how far the server goes", above=0, symbol="eta_g")
 

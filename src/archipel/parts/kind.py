@@ -22,6 +22,7 @@ class Kind(Checked):
 
     section: ClassVar[str] = "algorithm"
     precision: ClassVar[str] = "float32"
+    topologies: ClassVar[tuple[str, ...]] = ("star", "servers", "peers", "digraph")  # the first: if none is given
     refuses: ClassVar[dict[str, str]] = {}  # topology -> why not
     no_delays: ClassVar[bool] = False  # messages must not be late
     allow_disconnected: ClassVar[bool] = False  # takes a graph in pieces

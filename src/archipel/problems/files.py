@@ -15,7 +15,7 @@ import numpy as np
 
 from archipel.errors import BadInput, Findings, Missing, did_you_mean
 from archipel.problems.datasets.npz import arrays_in
-from archipel.problems.splits.shards import Shards, hold_last, hold_out, join
+from archipel.problems.splits.shards import Shards, hold_clients, hold_last, hold_out, join
 
 KEY = "problem.data"
 SEPARATORS = (",", ";", "\t", "|")
@@ -114,6 +114,8 @@ def split(
     """Clients that were read, with a part of their samples or other files to test on."""
     if not isinstance(test, str | Path):
         everything = together(clients, targets([clients], how)[0])
+        if hold == "files":
+            return hold_clients(everything, test, seed)
         return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
     shared = {p.resolve() for p in find(data, base)} & {p.resolve() for p in find(test, base)}
     if shared:
