@@ -82,7 +82,6 @@ class Related(Problem):
     and w_0 are standard normal.
     """
 
-    section = "problem"
     clustered: ClassVar = True
 
     clients: int = key(150, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
@@ -194,7 +193,6 @@ class Pictures(Problem):
     has.
     """
 
-    section = "problem"
     clustered: ClassVar = True
 
     tasks: Any = key("digit-pairs", f"which labels each cluster tells apart: {', '.join(TASKS)}, or your own lists")
@@ -237,8 +235,6 @@ class Pictures(Problem):
 @dataclass(frozen=True)
 class BeijingStations(Problem):
     """A model for each of twelve stations: learn from the hours from `start` on, be judged by those that follow."""
-
-    section = "problem"
 
     start: int = key(0, "the first hour to learn from, counted from the first of the data", at_least=0, noun="an hour")
     target: str = key("PM2.5", "the column that is predicted")

@@ -79,7 +79,6 @@ class Deep(Problem):
     `classes`.
     """
 
-    section = "problem"
     takes_clients: ClassVar[bool] = True
 
     dataset: str = key("digits", "the pictures, by the name of their data set")

@@ -106,8 +106,6 @@ class Drifting(Problem):
     `speed` t^`drift`.
     """
 
-    section = "problem"
-
     clients: int = key(10, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     size: int = key(5, "how many weights the model has", at_least=2, at_most=MOST_FEATURES)
     loss: str = key("distance", "what is minimised", choices=tuple(ONLINE_LOSSES))
@@ -251,8 +249,6 @@ class GrowingMean(Problem):
 
     Normalised, all features tend to (1, ..., 1) / sqrt(size), whatever the label: nothing is left to learn.
     """
-
-    section = "problem"
 
     clients: int = key(3, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     size: int = key(5, "how many weights the model has", at_least=1, at_most=MOST_FEATURES)

@@ -16,8 +16,6 @@ from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, MOST_FEATURES, Pr
 class Linear(Problem):
     """y = x^T w + noise (or its sign, for the logistic loss), with normal x and one w for everyone."""
 
-    section = "problem"
-
     clients: int = key(50, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     size: int = key(20, "how many inputs, and so weights, the model has", at_least=1, at_most=MOST_FEATURES)
     samples: int = key(100, "how many samples each client has", at_least=1)

@@ -75,8 +75,6 @@ class Calcofi(Problem):
     `columns` = "measured" keeps apart what was computed from salinity itself; "all" is what the article used.
     """
 
-    section = "problem"
-
     clients: int = key(256, "how many clients the samples are dealt to", at_least=1, at_most=MOST_CLIENTS, symbol="K")
     rows: int = key(80_000, "how many samples there are to learn from, in all", at_least=1)
     test: int = key(8_000, "how many samples, at least, models are tested on; whole casts", at_least=1)
@@ -99,8 +97,6 @@ class Calcofi(Problem):
 @dataclass(frozen=True)
 class BeijingAir(Problem):
     """PM2.5 at twelve stations from the weather and other pollutants: a station is a client."""
-
-    section = "problem"
 
     target: str = key("PM2.5", "the column that is predicted")
     columns: tuple[str, ...] = key((), "the columns to predict from; none named: all that was measured")

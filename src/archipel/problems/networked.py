@@ -40,8 +40,6 @@ class Regression(Problem):
     `l1` and `l2` are the thesis' where they are not given: l2 = 1, and for the elastic net l1 = 0.001 ||X^T y||_inf.
     """
 
-    section = "problem"
-
     objective: str = key("ridge", "what is minimised", choices=tuple(OBJECTIVES))
     clients: int = key(50, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
     samples: int = key(50, "how many samples each client has", at_least=1, symbol="D_k")

@@ -138,8 +138,6 @@ class Synthetic(Problem):
     Client k is in group k mod groups of those that `samples` has.
     """
 
-    section = "problem"
-
     clients: int = key(256, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
     samples: tuple[int, ...] = key(
         (500, 1000, 1500, 2000), "how many samples a client of each group sees within the horizon", at_least=0
