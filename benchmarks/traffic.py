@@ -14,25 +14,25 @@ from archipel.algorithms.online import PaoFedReplay
 from archipel.figures.harness import ARTICLE
 from archipel.parts.learn.replay import Replay
 
-ROUNDS, CHOSEN_ON, PLAYED_WITH, SEEDS = 2000, 1, 11, 2
-PORTIONS, SHARES = (4, 8, 20, 50, 100), (0.01, 0.02, 0.035, 0.1, 0.3)
+ROUNDS, CHOSEN_ON, PLAYED_WITH, SEEDS = 2000, 1, 11, 3
+PORTIONS, SHARES = (4, 8, 50), (0.01, 0.035, 0.1)
 PROBLEMS = {"the article's setting": Synthetic(), "CalCOFI": Calcofi()}
 
 
-def rarely(step, asked, memory=256):
+def rarely(step, asked, memory=512):
     """Few are asked, for the whole model; everyone learns meanwhile, from its last samples again and again."""
     return OnlineFed(step, asked, learn=Replay(step, memory), force=True)
 
 
 COMPOSITIONS = {  # how it is made from a step and a size, steps that are tried, sizes
-    "Online-FedSGD": (lambda step, _: OnlineFedSgd(step, force=True), (0.4, 0.9, 1.3), (1,)),
+    "Online-FedSGD": (lambda step, _: OnlineFedSgd(step, force=True), (0.9, 1.3, 1.6, 2.0), (1,)),
     "PAO-Fed C2": (lambda step, m: PaoFed(step, portion=m, force=True), (0.4, 0.9), PORTIONS),
     "PAO-Fed C2, replay of 64": (
         lambda step, m: PaoFedReplay(step, portion=m, memory=64, force=True),
         (0.4, 0.9),
-        PORTIONS[:3],
+        PORTIONS[:2],
     ),
-    "Online-Fed, replay of 256": (rarely, (0.1, 0.2, 0.35), SHARES),
+    "Online-Fed, replay of 512": (rarely, (0.1, 0.35), SHARES),
 }
 
 

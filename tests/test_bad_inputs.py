@@ -111,3 +111,35 @@ def test_results_need_a_folder_of_their_own():
         from pathlib import Path
 
         ready(Path(""))
+
+
+# --- what a second look found -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"categories": {"a": 1}}, r"problem\.categories\.a = 1: expected its values"),
+        ({"categories": {"a": []}}, "each once"),
+        ({"categories": {"a": ["x", "x"]}}, "each once"),
+        ({"separator": "ab"}, r'problem\.separator = "ab": expected one character'),
+        ({"positive": "maybe"}, 'expected none, or loss = "logistic"'),
+    ],
+)
+def test_keys_of_own_files_that_make_no_sense(keys, said):
+    with pytest.raises(BadInput, match=said):
+        Files(data="x", **keys)
+
+
+def test_a_byte_order_mark_before_a_description_is_no_mistake(tmp_path):
+    (tmp_path / "f.toml").write_text("\ufeffrounds = 3\n", encoding="utf-8")
+    assert read_toml(tmp_path / "f.toml") == {"rounds": 3}
+
+
+def test_folders_that_are_called_like_files_and_targets_that_never_change_are_said(tmp_path):
+    (tmp_path / "b.csv").mkdir()
+    for name in ("a", "c"):
+        (tmp_path / f"{name}.csv").write_text("a,y\n" + "".join(f"{k},7\n" for k in range(8)))
+    notes = Files(data=str(tmp_path / "*.csv")).task(1, 3, float, "stored").notes
+    assert "Left out, as they are no tables: b.csv." in notes
+    assert "The target y is always 7: there is nothing to predict." in notes

@@ -1,6 +1,8 @@
 """Every command that the documentation shows runs."""
 
+import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -108,3 +110,40 @@ def test_the_start_says_which_extras_its_commands_need():
     for extra, command in (("exact", "mirror-descent.toml"), ("deep", "pldp-fl.toml"), ("deploy", "archipel up")):
         assert -400 < page.index(f"pip install 'archipel[{extra}]'") - page.index(command) < 0
     assert ". .venv/bin/activate" in page
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """All pages, as `make docs` has them before MkDocs: without pictures, and of two kinds only."""
+    make = runpy.run_path(str(ROOT / "docs" / "make.py"))
+    folder = tmp_path_factory.mktemp("site") / "docs"
+    make["pages"](folder, drawn=False, kinds=("pao-fed", "zcdp-nfl"))
+    return folder
+
+
+def test_every_page_of_the_site_is_there_and_links_lead_somewhere(site):
+    pages = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(pages) > 20 and all((site / page).is_file() for page in pages), pages
+    assert {path.name for path in site.glob("*.md")} - set(pages) <= {"SECURITY.md"}
+    for page in pages:
+        for target in re.findall(r"\]\((?!http|figures/)([^)#\s]+)", (site / page).read_text()):
+            assert (site / target).exists(), f"{page} links to {target}"
+
+
+def test_choosing_is_read_off_the_registry(site):
+    text = (site / "choosing.md").read_text()
+    assert "| `pao-fed` |" in text.split("## For samples as they come")[1].split("## ")[0]
+    assert "| star, servers, peers | yes |" in text.split("## For data that is there")[1]
+
+
+def test_the_gallery_has_every_figure_and_every_claim(site):
+    from archipel.figures.gallery import GALLERY
+
+    figures = json.loads((ROOT / "docs" / "gallery.json").read_text())
+    assert set(figures) == set(GALLERY) - set(GALLERY.aliases())
+    text = (site / "gallery.md").read_text()
+    held = text.count("| yes |"), text.count("| **no** |")
+    assert sum(held) == sum(len(figure["claims"]) for figure in figures.values()) and min(held) > 20

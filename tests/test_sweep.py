@@ -70,4 +70,57 @@ def test_the_command_line_writes_a_table_and_a_page(path, tmp_path):
     with (tmp_path / "sweep/sweep.csv").open() as file:
         values = [float(row["mse"]) for row in csv.DictReader(file)]
     assert 3 <= len(values) <= 4 and values == sorted(values)
-    assert "the best first" in (tmp_path / "sweep/sweep.html").read_text()
+    page = (tmp_path / "sweep/sweep.html").read_text()
+    assert "the best first" in page and page.count("<polyline") == len(values)
+
+
+def test_what_looks_worse_than_most_is_stopped(path):
+    """A trial is told of the measurements on the way, one for each, and ends where its pruner says so."""
+    from archipel.sweep import Worse, tried
+
+    class Trial:
+        def __init__(self, last):
+            self.last, self.told = last, []
+
+        def report(self, value, round):
+            self.told.append((round, value))
+
+        def should_prune(self):
+            return len(self.told) == self.last
+
+    patient, short = Trial(99), Trial(1)
+    found = tried(path, {"rounds": 60}, 2, "mse", patient)
+    assert found == tried(path, {"rounds": 60}, 2, "mse")
+    assert [round for round, _ in patient.told] == sorted({round for round, _ in patient.told})
+    with pytest.raises(Worse, match="by round 10"):
+        tried(path, {"rounds": 60}, 1, "mse", short)
+
+
+def test_the_page_of_a_sweep_has_the_best_the_lines_and_what_mattered(path, tmp_path):
+    pytest.importorskip("optuna")
+    from archipel.sweep import importance
+    from archipel.sweep_page import Axis, write_sweep
+
+    found = [
+        {"trial": 1, "a": 0.001, "b": "<x>", "mse": 0.1, "why": ""},
+        {"trial": 0, "a": 1.0, "b": "y", "mse": 0.4, "why": ""},
+        {"trial": 2, "a": 0.1, "b": "y", "mse": None, "why": "too far"},
+    ]
+    write_sweep("s", found, "mse", {"a": 0.9, "b": 0.1}, tmp_path / "s.html")
+    text = (tmp_path / "s.html").read_text()
+    assert text.count("<polyline") == 2 and "90 %" in text and "<x>" not in text and "too far" in text
+    axis = Axis([0.001, 0.1, 1.0, 0.01])
+    steps = [axis.place(value) for value in (0.001, 0.01, 0.1, 1.0)]
+    assert axis.log and steps[0] - steps[1] == pytest.approx(steps[1] - steps[2]) == pytest.approx(steps[2] - steps[3])
+    study = __import__("optuna").create_study()
+    study.optimize(lambda trial: trial.suggest_float("a", 0, 1) ** 2 + 0 * trial.suggest_float("b", 0, 1), n_trials=30)
+    assert next(iter(importance(study))) == "a"
+
+
+def test_a_sweep_in_which_nothing_ends_says_why(path, tmp_path):
+    pytest.importorskip("optuna")
+    words = ["sweep", "f.toml", "algorithm.step=0.1", "--metric", "nope", "--jobs", "1"]
+    run = subprocess.run([sys.executable, "-m", "archipel", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2 and "metric" in run.stderr and "mse" in run.stderr
+    with pytest.raises(BadInput, match="each key once"):
+        Sweep(path, (axis_of("rounds=1,2"), axis_of("rounds=3")), tmp_path).check()

@@ -1,5 +1,10 @@
 """Trackers: their own readers give back what was measured."""
 
+import json
+import subprocess
+import sys
+import types
+
 import pytest
 
 from archipel import Federation, PaoFed, Synthetic
@@ -43,25 +48,47 @@ def test_mlflow_reads_what_was_logged(result, tmp_path, monkeypatch):
         assert [(m.step, m.value) for m in history] == wanted(result, seed)
 
 
-def test_trackers_with_projects_are_given_rounds_and_values(result, monkeypatch):
-    """Trackio and Weights & Biases are asked as their documentation says; they are not installed here."""
-    import sys
-    import types
+def test_trackio_reads_what_was_logged(result, tmp_path, monkeypatch):
+    """In its own process: it reads where to write when it is imported."""
+    pytest.importorskip("trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    script = (
+        "import json, sys, trackio\n"
+        "from archipel import Federation\n"
+        "from archipel.trackers import log\n"
+        "result = Federation.load('small.toml').run(2)\n"
+        "result.name = 'small'\n"
+        "log(result, 'trackio:study')\n"
+        "runs = {run.name: run for run in trackio.Api().runs('study')}\n"
+        "read = {n: trackio.SQLiteStorage.get_logs('study', n) for n in runs}\n"
+        "told = {n: [[row['step'], row['mse']] for row in rows] for n, rows in read.items()}\n"
+        "config = runs['small-seed-1'].config['problem.clients']\n"
+        "print(json.dumps([config, told]), file=sys.stderr)\n"
+    )
+    (tmp_path / "small.toml").write_text(SMALL.to_toml())
+    run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    config, told = json.loads(run.stderr.splitlines()[-1])
+    assert config == "4"
+    for seed in (1, 2):
+        assert [tuple(row) for row in told[f"small-seed-{seed}"]] == wanted(result, seed)
 
+
+def test_trackers_with_projects_are_given_rounds_and_values(result, monkeypatch):
+    """Weights & Biases has the same API as Trackio and is asked the same; it is not installed here."""
     told = []
     fake = types.SimpleNamespace(
         init=lambda **how: told.append(("init", how["project"], how["name"])),
         log=lambda values, step: told.append((step, values["mse"])),
         finish=lambda: told.append("finish"),
     )
-    monkeypatch.setitem(sys.modules, "trackio", fake)
-    log(result, "trackio:study")
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    log(result, "wandb:study")
     assert told[0] == ("init", "study", "small-seed-1") and told[1:4] == wanted(result, 1) and told[4] == "finish"
 
 
 def test_who_is_not_known_or_not_here_is_a_sentence(monkeypatch):
     with pytest.raises(BadInput, match='"tensorboard"'):
         check("tensorbord:logs")
-    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(Missing, match="pip install wandb"):
         check("wandb:study")

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 # Names are loaded when they are used: a device that runs one node must not load what only a simulation needs.
 HOMES = {
     "Algorithm": "archipel.algorithms.composed",
+    "Attack": "archipel.environment",
+    "Bounds": "archipel.privacy.bounding",
+    "Clients": "archipel.clients",
+    "Deployment": "archipel.deployment",
+    "Failure": "archipel.environment",
+    "Privacy": "archipel.privacy.policy",
+    "Range": "archipel.privacy.policy",
     "Delay": "archipel.environment",
     "Environment": "archipel.environment",
     "Federation": "archipel.federation",
@@ -55,10 +62,11 @@ def __dir__() -> list[str]:
 
 
 def classes() -> dict[str, str]:
-    """Every algorithm, problem and topology by the name of its class."""
-    from archipel.registry import ALGORITHMS, PROBLEMS
+    """Every part, algorithm, problem and topology by the name of its class."""
+    from archipel.registry import ALGORITHMS, FAMILIES, PROBLEMS
     from archipel.topology import TOPOLOGIES
 
-    homes = [place.partition(":") for names in (ALGORITHMS, PROBLEMS) for place in names.homes.values()]
-    found = {name: module for module, _, name in homes} | {"Privacy": "archipel.privacy.policy"}
+    registers = (*FAMILIES.values(), ALGORITHMS, PROBLEMS)
+    homes = [place.partition(":") for names in registers for place in names.homes.values()]
+    found = {name: module for module, _, name in reversed(homes)}
     return found | {cls.__name__: cls.__module__ for cls in TOPOLOGIES.values()}

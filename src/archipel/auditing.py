@@ -30,7 +30,7 @@ from archipel.problems.losses.supervised import LOGISTIC, LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
 from archipel.problems.stored import by_client
-from archipel.problems.task import Task
+from archipel.problems.task import Problem, Task
 from archipel.simulate.engine import compiled
 from archipel.simulate.instance import Edges, Instance
 from archipel.simulate.plain import PlainEngine
@@ -50,7 +50,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbours(Problem):
     """Two data sets that differ in one unit of the first client's data: `which` is 0 or 1.
 
     `worst`: the unit pulls as hard as it can in opposite directions, and nothing else moves: who attacks may know, and

@@ -41,7 +41,7 @@ def privacy(
     described = Federation.load(federation)
     site = site_named(described, name, federation.parent) if name else None
     instance = described.instance(setup=described.setup(site=site))
-    public = known(instance, getattr(described.problem, "takes_clients", False) and not described.named)
+    public = known(instance, described.problem.takes_clients and not described.named)
     if instance.plan.accountant is None and not as_json:
         screen.print("No [privacy] table: nothing is protected, nothing is counted.")
         for line in public_lines(public):
@@ -83,8 +83,8 @@ def audit(
     """
     from archipel.auditing import ROUNDS, examine
     from archipel.canaries import examine_once
-    from archipel.cli import progress_bar
     from archipel.federation import Federation
+    from archipel.progress import progress_bar
 
     described = Federation.load(federation)
     with progress_bar("audit") as update:

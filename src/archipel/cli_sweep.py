@@ -27,23 +27,25 @@ def sweep(
     trials: Annotated[int, typer.Option("--trials", min=0, help="How many; 0: a whole grid, or 50.")] = 0,
     metric: Annotated[str, typer.Option("--metric", help="What is to be good.")] = "mse",
     how: Annotated[str, typer.Option("--how", help="tpe or random, where there are ranges.")] = "tpe",
+    prune: Annotated[bool, typer.Option("--prune", help="Stop trials that look worse than most did by then.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Trials at once; 0: one a core.")] = 0,
     on: Annotated[str, typer.Option("--on", help="A Dask cluster: dask (here), or tcp://scheduler:8786.")] = "",
 ) -> None:
     """Try many values of some keys: a grid, at random, or where it looks best (Optuna's TPE).
 
-    Writes sweep.csv and sweep.html. Killed and started again, it goes on where it was.
+    Writes sweep.csv and sweep.html: the best, all trials as lines, and which keys mattered. Killed and started again,
+    it goes on where it was.
 
     Example: archipel sweep federation.toml algorithm.step=0.1,0.2,0.4 --out sweep
     """
     from archipel.errors import BadInput, did_you_mean, spoken
-    from archipel.report import write_table
     from archipel.results import ready
-    from archipel.sweep import Sweep, axis_of, rows
+    from archipel.sweep import Sweep, axis_of, importance, rows
+    from archipel.sweep_page import write_sweep
 
     if how not in ("tpe", "random"):
         raise BadInput("--how", how, did_you_mean(how, ("tpe", "random")))
-    planned = Sweep(federation, tuple(map(axis_of, axes)), out, metric, seeds, trials, how, jobs)
+    planned = Sweep(federation, tuple(map(axis_of, axes)), out, metric, seeds, trials, how, jobs, prune)
     planned.check()
     ready(out)
     if on:
@@ -53,14 +55,16 @@ def sweep(
             found = rows(planned.run_on(client), metric)
     else:
         found = rows(planned.run(), metric)
+    if all(row[metric] is None for row in found):  # nothing to choose from: say why
+        why = found[0]["why"] if found else "none was tried"
+        raise BadInput("sweep", " ".join(axes), f"values with which a run can end ({why})")
     columns = list(dict.fromkeys(name for row in found for name in row))
     with (out / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(found)
-    write_table(
-        f"{federation.stem}: a sweep", f"{len(found)} trials, the best first.", columns, found, out / "sweep.html"
-    )
+    mattered = importance(planned.study())
+    write_sweep(f"{federation.stem}: a sweep", found, metric, mattered, out / "sweep.html")
     grid = Table(*columns)
     for row in found[:BEST]:
         grid.add_row(*(shown(row.get(name), spoken) for name in columns))

@@ -81,9 +81,9 @@ def cell(kind: str, topology: str, protect: str = "", mix: str = "") -> Cell:
 
 def refusal(cls: Any, topology: str) -> str:
     """Why a kind says that it does not run on a topology; nothing if it does not say so."""
-    if topology in getattr(cls, "refuses", {}):
+    if topology in cls.refuses:
         return str(cls.refuses[topology])
-    known = getattr(cls, "topologies", tuple(TOPOLOGIES))
+    known = cls.topologies
     return "" if topology in known else f"its turns are laid for {' and '.join(known)} only"
 
 

@@ -34,10 +34,11 @@ from archipel.describe import (
     rewrite,
     write_toml,
 )  # fmt: skip
-from archipel.environment import LATEST, Environment, may_be_late
+from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
 from archipel.loading import is_of_file
 from archipel.problems.poisoned import turned_around
+from archipel.progress import progress_bar, watched
 from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
 from archipel.simulate.engine import Engine, engine_for
@@ -75,17 +76,14 @@ class Federation(Checked):
         for name, part, method in (("problem", self.problem, "task"), ("algorithm", self.algorithm, "plan")):
             if not callable(getattr(part, method, None)):
                 raise BadInput(name, type(part).__name__, f"the {name}; it is Federation(problem, algorithm, ...)")
-        if getattr(self.algorithm, "limit", 0) > LATEST:
-            raise BadInput("algorithm.limit", self.algorithm.limit, f"a number of rounds from 0 to {LATEST}")
-        if self.named and not getattr(self.problem, "takes_clients", False):
+        if self.named and not self.problem.takes_clients:
             right = f"none: {kind_of(self.problem)} makes its clients itself; files and deep take data of their own"
             raise BadInput("clients", "(a table)", right)
-        why_not = getattr(self.algorithm, "refuses", {}).get(kind_of(self.topology))
+        why_not = self.algorithm.refuses.get(kind_of(self.topology))
         if why_not:
             raise BadInput("topology.kind", kind_of(self.topology), f"another: {why_not}")
-        allowed = getattr(self.algorithm, "topologies", ("star", "servers", "peers", "digraph"))
-        if kind_of(self.topology) not in allowed:
-            right = f"one that {kind_of(self.algorithm)} runs on: {', '.join(allowed)}"
+        if kind_of(self.topology) not in self.algorithm.topologies:
+            right = f"one that {kind_of(self.algorithm)} runs on: {', '.join(self.algorithm.topologies)}"
             raise BadInput("topology.kind", kind_of(self.topology), right)
 
     @classmethod
@@ -114,7 +112,7 @@ class Federation(Checked):
                 if section not in table:
                     raise BadInput(section, "(missing)", f"a section [{section}] with a kind")
                 parts[section] = read(kinds, table[section], section)
-        default = getattr(parts.get("algorithm"), "topologies", ("star",))[0]
+        default = parts["algorithm"].topologies[0] if "algorithm" in parts else "star"
         for section, reader in READERS.items():
             with found:
                 parts[section] = reader(table.get(section), default)
@@ -155,11 +153,10 @@ class Federation(Checked):
         """The data and the graph of a seed; at a site, where clients have names, its own data only."""
         seed = self.seed if seed is None else seed
         dtype = PRECISIONS[self.precision or self.algorithm.precision]
-        data_kind = getattr(self.algorithm, "data_kind", "stream")
-        topology = self.topology
-        if getattr(self.algorithm, "allow_disconnected", False) and hasattr(topology, "force"):
+        data_kind, topology = self.algorithm.data_kind, self.topology
+        if self.algorithm.allow_disconnected and not isinstance(topology, Star):
             topology = replace(topology, force=True)  # an algorithm whose servers do not talk
-        if getattr(self.problem, "clustered", False):  # its data follow the clusters of the graph
+        if self.problem.clustered:  # its data follow the clusters of the graph
             graph = topology.build(self.problem.clients, seed)
             task = self.problem.task(seed, self.rounds, dtype, data_kind, graph)
         else:
@@ -186,7 +183,7 @@ class Federation(Checked):
         if setup.start is not None:
             check_start(plan, setup.start, kind_of(self.algorithm))
         conditions = self.environment.ordered(partial(names_in, setup.graph)).conditions(setup.task.clients, setup.seed)
-        if getattr(self.algorithm, "no_delays", False) and may_be_late(conditions):
+        if self.algorithm.no_delays and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
             raise BadInput("environment.delay", self.environment.delay.kind, right)
         role = "client" if "client" in plan.tables else "peer"
@@ -201,9 +198,9 @@ class Federation(Checked):
 
     def check(self, setup: Setup | None = None) -> dict[str, float]:
         """Refuse what would go wrong, before anything runs; what theory says of it, as numbers, where data are seen."""
-        checker, setup = getattr(self.algorithm, "check", None), self.setup() if setup is None else setup
+        setup = self.setup() if setup is None else setup
         unseen = setup.task.apart and not setup.task.source.starts[-1]
-        return {} if checker is None or unseen else checker(setup)
+        return {} if unseen else self.algorithm.check(setup)
 
     def run(
         self,
@@ -215,12 +212,17 @@ class Federation(Checked):
     ) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
 
+        At a prompt and in a notebook a bar says how far it is; `progress` is told instead: (done, total, what).
+
         `theory` is what an earlier check of the same problem said: figures run one problem a hundred times. `keep`, a
         `simulate.checkpoint.Keep`, says where states are kept and what to go on from.
         """
         from archipel.simulate.checkpoint import NOWHERE
         from archipel.simulate.run import run
 
+        if progress is None and theory is None and watched():
+            with progress_bar(kind_of(self.algorithm)) as told:
+                return run(self, seeds, told, theory, watch, keep or NOWHERE)
         return run(self, seeds, progress, theory, watch, keep or NOWHERE)
 
     def with_(self, **changes: Any) -> "Federation":

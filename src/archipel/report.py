@@ -23,7 +23,7 @@ from archipel.environment import Environment
 from archipel.errors import spoken
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, PROBLEMS
-from archipel.report_data import charts, clients, network, plain, scores, words_of
+from archipel.report_data import charts, clients, network, scores, words_of
 from archipel.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -97,14 +97,6 @@ def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
     theory = beside({name: numbers_of_theory(result) for name, result in results.items()})
     parts.append(folded("Theory and speed", theory))
     path.write_text(page(title, parts, {"charts": curves}), encoding="utf-8")
-
-
-def write_table(title: str, text: str, columns: list[str], found: list[dict[str, Any]], path: "Path") -> None:
-    """A page with one table that sorts and filters."""
-    listed = [[plain(row.get(name)) for name in columns] for row in found]
-    body = section("Trials", '<div id="clients"></div>')
-    data = {"charts": [], "clients": {"columns": columns, "rows": listed}}
-    path.write_text(page(title, [*head(title, text), body], data), encoding="utf-8")
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------

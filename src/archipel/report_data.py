@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 COUNTED = ("parameters.", "bytes.", "updates", "worth.")
 SINGLE = (".node", ".cluster")  # of one client or cluster each
-UNDRAWN = ("rho", "share", "norm", "chance", "noise", "stopped")  # of single clients: in their table only
+TABLED = ("rho", "share", "norm", "chance", "noise", "stopped")
+UNDRAWN = (*TABLED, "auc", "f1", "calibration", "r2")  # of single clients: in their table only
 FACTOR = 5  # from the least to the largest value, from which on an axis is logarithmic at first
 SHOWN_NODES = 8  # curves of single nodes in a picture; of more, the middle and the spread
 DRAWN_CLIENTS, DRAWN_LINKS = 1500, 5000  # of the picture of a network

@@ -16,6 +16,11 @@ from archipel.federation import Federation, place
 
 UPWARDS = ("accuracy", "auc", "f1", "r2", "rand")  # metrics of which more is better
 FILE = "trials.journal"
+ENOUGH = 8  # trials that ended with different values, before anything is said of keys
+
+
+class Worse(Exception):
+    """A trial that is not worth going on with."""
 
 
 class Axis(NamedTuple):
@@ -87,11 +92,14 @@ class Sweep(NamedTuple):
     trials: int = 0  # 0: every point of a grid, or 50
     how: str = "tpe"
     jobs: int = 0
+    prune: bool = False  # stop what looks worse than most did at the same round
 
     def check(self) -> None:
         """Refuse what cannot be tried, all of it at once."""
-        found = Findings()
-        for axis in self.axes:
+        found, keys = Findings(), [axis.key for axis in self.axes]
+        for i, axis in enumerate(self.axes):
+            if axis.key in keys[:i]:
+                found.add(BadInput("sweep", axis.key, "each key once"))
             for value in axis.values or ((int if axis.whole else float)(end) for end in (axis.low, axis.high)):
                 with found:
                     described(self.path, {axis.key: value})
@@ -185,8 +193,8 @@ def work(sweep: Sweep) -> None:
     def trying(trial: Any) -> float:
         changes = {axis.key: suggested(trial, axis) for axis in sweep.axes}
         try:
-            return tried(sweep.path, changes, sweep.seeds, sweep.metric)
-        except (Diverged, BadInput) as problem:  # a step that is too large for these data, for example
+            return tried(sweep.path, changes, sweep.seeds, sweep.metric, trial if sweep.prune else None)
+        except (Diverged, BadInput, Worse) as problem:  # a step that is too large for these data, for example
             trial.set_user_attr("why", str(problem))
             raise optuna.TrialPruned from problem
 
@@ -194,9 +202,25 @@ def work(sweep: Sweep) -> None:
         study.optimize(trying, n_trials=1)
 
 
-def tried(path: Path, changes: Mapping[str, Any], seeds: int, metric: str) -> float:
-    """What comes of some values."""
-    return described(path, changes).run(seeds).final(metric)
+def tried(path: Path, changes: Mapping[str, Any], seeds: int, metric: str, trial: Any = None) -> float:
+    """What comes of some values; a `trial` is told on the way, and may end it."""
+    federation = described(path, changes)
+    if trial is None:
+        return federation.run(seeds).final(metric)
+    recorders: list[Any] = []
+    told: set[int] = set()
+
+    def look(done: int, total: int, what: str) -> None:
+        rows = [row for recorder in recorders for row in recorder.rows[: recorder.done_rows] if row[2] == metric]
+        reached = min((recorder.done for recorder in recorders if recorder.done_rows), default=0)
+        values = [row[3] for row in rows if row[1] == reached]
+        if len(values) == seeds and reached and reached not in told:
+            told.add(reached)
+            trial.report(sum(values) / seeds, reached)
+            if trial.should_prune():
+                raise Worse(f"worse than most by round {reached:,}")
+
+    return federation.run(seeds, look, watch=recorders.extend).final(metric)
 
 
 def suggested(trial: Any, axis: Axis) -> Any:
@@ -220,8 +244,23 @@ def rows(study: Any, metric: str) -> list[dict[str, Any]]:
     """A tidy table: a row for each trial that ended, the best first."""
     up = study.direction.name == "MAXIMIZE"
     ended = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and t.state.name != "FAIL"]
-    order = sorted(ended, key=lambda t: math.inf if t.value is None else -t.value if up else t.value)
-    return [{"trial": t.number, **t.params, metric: t.value, "why": t.user_attrs.get("why", "")} for t in order]
+    reached = {t.number: t.value if t.state.name == "COMPLETE" else None for t in ended}  # not what it had when stopped
+    found = [
+        {"trial": t.number, **t.params, metric: reached[t.number], "why": t.user_attrs.get("why", "")} for t in ended
+    ]
+    return sorted(found, key=lambda row: math.inf if row[metric] is None else -row[metric] if up else row[metric])
+
+
+def importance(study: Any) -> dict[str, float]:
+    """Which keys mattered, the most first; nothing where too few trials ended to say so."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    if len({t.value for t in study.get_trials(deepcopy=False) if t.state.name == "COMPLETE"}) < ENOUGH:
+        return {}
+    return {
+        key: float(share)
+        for key, share in get_param_importances(study, evaluator=PedAnovaImportanceEvaluator()).items()
+    }
 
 
 def needed() -> Any:

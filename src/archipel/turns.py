@@ -88,5 +88,5 @@ class Plan(NamedTuple):
 
     def weight(self, turn: int) -> int:
         """The bytes of a turn's message."""
-        masked = self.masks is not None and isinstance(self.turns[turn], Turn)
+        masked = self.masks is not None and self.turns[turn].sender == "client"
         return int(self.masks.weight) if masked else weight_of(self.turns[turn].word)

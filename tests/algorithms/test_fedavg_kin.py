@@ -20,6 +20,7 @@ from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
+from archipel.problems.task import Problem
 from archipel.registry import ALGORITHMS, kind_of
 from archipel.testing import check_algorithm
 from archipel.topology import Digraph, Peers, Servers, Star
@@ -30,7 +31,7 @@ BEST = (CURVES * CENTRES).sum() / CURVES.sum()
 
 
 @dataclass(frozen=True)
-class Quadratics:
+class Quadratics(Problem):
     """f_k(w) = a_k (w - b_k)^2 / 2: a client has one sample, x = sqrt(a / 2), y = x b."""
 
     spread: float = 1.0

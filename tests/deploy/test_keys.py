@@ -6,6 +6,7 @@ import stat
 import pytest
 
 from archipel.deploy import keys
+from archipel.deploy.masked import PROOF
 from archipel.deploy.real import RealWorld
 from archipel.errors import BadInput
 
@@ -71,3 +72,24 @@ def test_the_list_of_those_who_were_revoked_is_found_while_a_node_runs(folder, m
     assert world.revoked() == {"a", "b"}  # a list that is gone pardons nobody
     with pytest.raises(BadInput, match="a node whose certificate is in"):
         keys.revoke(folder, "nobody")
+
+
+def test_who_says_something_is_vouched_for_by_its_certificate(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        keys.make(folder, {"a": (), "b": ()})
+    proof = keys.vouch(ours, "a", b"a key")
+    assert keys.vouched(ours, "a", b"a key", proof) and len(proof) < PROOF
+    assert keys.vouched(ours, "a", b"a key", proof.ljust(PROOF, b"\0"))
+    wrong = [
+        (ours, "b", b"a key", proof),  # another's name
+        (ours, "a", b"another", proof),
+        (theirs, "a", b"a key", proof),  # another authority
+        (ours, "a", b"a key", keys.vouch(theirs, "a", b"a key")),
+        (ours, "a", b"a key", b""),
+        (ours, "a", b"a key", bytes(PROOF)),
+        (ours, "a", b"a key", proof[:-3]),
+    ]
+    assert not any(keys.vouched(*one) for one in wrong)
+    keys.make_certificate(ours, "b", (), days=-1)
+    assert not keys.vouched(ours, "b", b"a key", keys.vouch(ours, "b", b"a key"))  # expired

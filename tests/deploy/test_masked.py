@@ -12,7 +12,9 @@ from scipy import stats
 from archipel import Environment, Federation, Linear
 from archipel.algorithms.fedavg import FedAvg
 from archipel.deploy import wire
-from archipel.deploy.masked import WORD, Masks
+from archipel.deploy.grow import why_fixed
+from archipel.deploy.masked import PROOF, WORD, Masks
+from archipel.deploy.torture.run import play
 from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
@@ -21,6 +23,8 @@ from archipel.parts.protect.summed import Summed
 from archipel.parts.share.whole import Whole
 from archipel.privacy.coding import unpacked
 from archipel.privacy.policy import Privacy
+from archipel.privacy.secure_aggregation import public
+from archipel.topology import Servers
 
 CHANGES = {"share": Whole(change=True), "mix": Mean(0)}
 
@@ -87,6 +91,15 @@ def test_a_replay_ends_with_the_simulations_bits(environment, noted):
     assert check_sums(noted, 2**24 - 3) > 0
 
 
+def test_so_it_does_at_each_server_of_a_graph():
+    made = federation(clients=12, environment=AWAY).with_(topology=Servers(servers=3, shape="ring"))
+    village, engine = Village(made), simulated(made)
+    village.run()
+    assert_same(village, engine)
+    models = engine.instance.plan.tables["server"].model
+    assert np.abs(models).min() > 0 and made.instance().plan.masks.clients == 4
+
+
 def test_so_it_does_when_nodes_are_killed_and_letters_get_lost():
     draw, made = random.Random(3), federation(environment=AWAY)
     village = Village(made)
@@ -112,6 +125,46 @@ def test_sums_are_exact_with_a_third_dropping_at_any_point(seed, noted):
     counts = [len(who) for who, _ in noted[1].values()]
     assert check_sums(noted, 2**24 - 3) >= 5 and min(counts) >= 6
     assert any(count < 9 for count in counts)
+
+
+@pytest.mark.parametrize("most", [12, pytest.param(10**6, marks=pytest.mark.long)], ids=["some points", "every point"])
+def test_a_crash_at_any_point_changes_nothing(most):
+    made = federation(clients=3, rounds=2)
+    engine = simulated(made)
+
+    def played(point):
+        village = Village(made)
+        for host in village.hosts.values():
+            host.powerless, host.back = True, 0.1
+        village.world.crash_at = point
+        village.run()
+        assert_same(village, engine)
+        return village.world.points
+
+    points = range(1, played(-1) + 1)
+    for point in points[:: 1 + len(points) // most]:
+        played(point)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_are_exact_when_anyone_is_killed_and_comes_back(seed, noted):
+    """The server too; links lose and repeat, and rounds do not wait for who is away."""
+    draw, village = random.Random(seed), quorum(federation(clients=6, rounds=8))
+    village.lossy(loss=0.05, repeat=0.05, late=0.05)
+
+    def each(who):
+        if draw.random() < 0.03 and sum(host.lives for host in village.hosts.values()) < 40:
+            village.kill_soon(who, draw.uniform(0.1, 8.0))
+
+    village.seen.each = each
+    village.until(lambda: village.nodes["server"].player.finished)
+    assert sum(host.lives for host in village.hosts.values()) > 9
+    assert check_sums(noted, 2**24 - 3) > 2
+
+
+def test_a_torture_says_that_it_cannot_follow_masks():
+    with pytest.raises(BadInput, match="said once"):
+        play(0, federation().with_(deploy=Deployment(pace="quorum")))
 
 
 @pytest.mark.parametrize(("step", "counted"), [(2, 6), (5, 9)], ids=["before its word", "before its answer"])
@@ -217,6 +270,24 @@ def test_two_that_lie_and_the_round_is_given_up(monkeypatch, noted, caplog):
     assert "is given up: what clients answered does not fit together" in caplog.text and not noted[1]
 
 
+def test_a_server_that_makes_up_a_key_is_found_out(monkeypatch):
+    """It could take the masks off the words of all who believe that its own key is client-2's."""
+    notice = Masks.notice
+
+    def lie(self):
+        if self.keys and not self.player.view.has_data:
+            own = public(bytes(31) + b"\7")
+            self.keys[2] = own + self.player.world.vouch(self.claim(own)).ljust(PROOF, b"\0")
+        notice(self)
+
+    monkeypatch.setattr(Masks, "notice", lie)
+    village = Village(federation())
+    village.until(lambda: len(village.seen.sentences) == 6)
+    believed = [sentence for name, sentence in village.seen.sentences if name != "client-2"]
+    assert all("the key shown as client-2's is not signed by it: the server lies" in one for one in believed)
+    assert not said(village)[WORD]
+
+
 def test_a_server_that_lost_its_state_is_shown_the_keys_again(noted):
     village = quorum(federation(rounds=8))
     village.until(lambda: village.nodes["server"].player.round == 3)
@@ -245,6 +316,12 @@ def test_clients_pay_before_words_leave_what_a_simulation_says():
     for k in range(6):
         assert sum(village.charges(f"client-{k}")) == pytest.approx(rho[k], rel=1e-9)
     assert "ledger.journal" not in village.hosts["server"].disk.copy()
+
+
+def test_nobody_can_join_while_it_runs():
+    made = federation().with_(deploy=Deployment(pace="quorum"))
+    assert "made for as many" in why_fixed(made)
+    assert not why_fixed(made.with_(algorithm=FedAvg()))
 
 
 def test_a_clock_is_refused():

@@ -10,7 +10,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.parts import NONE, LearnPiece, empty
 from archipel.problems.stored import Empty, Samples, shard_of
-from archipel.problems.task import Task
+from archipel.problems.task import Problem, Task
 
 CLASSES = 10
 
@@ -20,7 +20,7 @@ def answers(model, x):
 
 
 @dataclass(frozen=True)
-class Digits(Checked):
+class Digits(Problem):
     """1437 pictures of 8 by 8 pixels, dealt evenly, a share `skew` of them digit by digit; 360 others are the test."""
 
     clients: int = key(20, "how many clients there are", at_least=1)

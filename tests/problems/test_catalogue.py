@@ -103,10 +103,21 @@ def test_the_data_folder_comes_before_the_cache(empty, monkeypatch):
 
 def test_without_a_data_folder_the_cache_serves(empty, monkeypatch):
     monkeypatch.delenv("ARCHIPEL_DATA")
-    assert catalogue.data_folders() == [catalogue.cache()]
+    assert catalogue.data_folders() == [catalogue.cache(), catalogue.PACKAGED]
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
     assert str(catalogue.cache()) == "/home/someone/.cache/archipel"
+
+
+def test_what_a_distribution_has_installed_is_found(empty, monkeypatch, tmp_path):
+    """Debian's dataset-fashion-mnist puts its files into /usr/share/datasets/fashion-mnist."""
+    assert str(catalogue.PACKAGED) == "/usr/share/datasets"
+    monkeypatch.setattr(catalogue, "PACKAGED", tmp_path / "share")
+    wanted = tmp_path / "share" / "fashion-mnist" / "train-labels-idx1-ubyte.gz"
+    wanted.parent.mkdir(parents=True)
+    wanted.write_bytes(b"packaged")
+    data = catalogue.DATASETS["fashion-mnist"]
+    assert catalogue.locate(data, data.files[1]) == wanted
 
 
 def test_a_data_folder_that_is_not_there_is_refused(monkeypatch, tmp_path):

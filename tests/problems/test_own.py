@@ -1,11 +1,12 @@
 """A user's own data: read as it comes, looked at first, scored in its own units, by name."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from archipel import Federation, Files, OnlineFed, PaoFed
+from archipel import Federation, Files, MirrorDescent, OnlineFed, PaoFed
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
@@ -163,3 +164,80 @@ def test_scores_of_classes_are_those_of_their_definitions():
     hits, said, true = np.sum((answers > 0) & (y > 0)), np.sum(answers > 0), np.sum(y > 0)
     assert f1(answers, y) == pytest.approx(2 / (said / hits + true / hits))
     assert calibration(np.array([0.0, 0.0]), np.array([1.0, -1.0])) == 0 and np.isnan(auc(answers, np.ones(50)))
+
+
+# --- for researchers: regret, and the distance to the optimum ---------------------------------------------------------
+
+
+def two_clients(folder, sizes=(12, 7)):
+    draw = np.random.default_rng(4)
+    for k, size in enumerate(sizes):
+        x = draw.standard_normal((size, 2))
+        rows = "".join(f"{a},{b},{a - 2 * b + 0.1 * c}\n" for (a, b), c in zip(x, draw.standard_normal(size)))
+        (folder / f"c{k}.csv").write_text("a,b,y\n" + rows)
+    return Files(data=str(folder / "*.csv"), hold="last", standardise=False, test=0.2)
+
+
+def test_the_stream_is_known_again_for_its_regret(tmp_path):
+    """Every training sample arrives once, each client's in its order, whatever the chance of the rounds."""
+    problem = replace(two_clients(tmp_path), regret=True)
+    task = problem.task(3, 30, np.float64, "stream")
+    features, targets = (np.concatenate(parts) for parts in zip(*(task.oracle.past(n, n + 5) for n in range(0, 30, 5))))
+    for k in range(2):
+        kept = np.loadtxt(tmp_path / f"c{k}.csv", delimiter=",", skiprows=1)[: (10, 6)[k]]
+        places = [int(np.flatnonzero((features == row[:2]).all(1))[0]) for row in kept]
+        assert places == sorted(places) and np.array_equal(targets[places], kept[:, 2])
+    assert len(targets) == 16
+
+
+def test_regret_of_own_files_is_against_the_best_fixed_model(tmp_path):
+    """Models that never move lose the squared targets; the best fixed model is that of least squares."""
+    problem = replace(two_clients(tmp_path), regret=True)
+    still = MirrorDescent(radius=50.0, step=1e-15)
+    federation = Federation(problem, still, Peers(shape="complete"), rounds=30, every=30, engine="plain")
+    rows = np.concatenate([np.loadtxt(tmp_path / f"c{k}.csv", delimiter=",", skiprows=1)[: (10, 6)[k]] for k in (0, 1)])
+    least = np.linalg.lstsq(rows[:, :2], rows[:, 2])[1][0]
+    regret = (np.sum(rows[:, 2] ** 2) - least) / 2
+    assert federation.run().final("regret.static") == pytest.approx(regret, rel=1e-5)
+    plain = federation.with_(problem=replace(problem, regret=False)).run()
+    assert not any(name.startswith("regret") for name in plain.metrics())
+
+
+def test_models_of_own_files_are_compared_with_the_centralised_solution(tmp_path):
+    problem = replace(two_clients(tmp_path), reference=True, l2=0.1)
+    federation = Federation(problem, ZcdpNfl(), Peers(shape="complete"), rounds=40, every=40, engine="plain")
+    result = federation.run()
+    gram, moment = 0.1 * np.eye(2), np.zeros(2)  # sum over clients of their mean squared errors, and ridge
+    for k, size in enumerate((10, 6)):
+        rows = np.loadtxt(tmp_path / f"c{k}.csv", delimiter=",", skiprows=1)[:size]
+        gram += rows[:, :2].T @ rows[:, :2] / size
+        moment += rows[:, :2].T @ rows[:, 2] / size
+    exact = np.linalg.solve(gram, moment)
+    apart = sum(np.sum((model - exact) ** 2) for model in result.models[0]["clients"]) / np.sum(exact**2)
+    assert result.final("deviation") == pytest.approx(apart, rel=1e-5) and apart < 0.1
+
+
+def test_regret_and_reference_where_they_mean_nothing_are_refused(tmp_path):
+    problem = two_clients(tmp_path)
+    with pytest.raises(BadInput, match=r"problem\.regret"):
+        replace(problem, regret=True).task(1, 5, np.float64, "stored")
+    with pytest.raises(BadInput, match=r"problem\.reference"):
+        replace(problem, reference=True).task(1, 5, np.float64, "stream")
+
+
+def test_whole_files_can_be_held_out(tmp_path):
+    problem = replace(two_clients(tmp_path, (12, 7, 9, 5, 6)), hold="files", test=0.4)
+    seen = set()
+    for seed in range(6):
+        task = problem.task(seed, 5, np.float64, "stored")
+        held = set(range(5)) - {int(name[1:]) for name in task.names}
+        assert (
+            len(held) == 2
+            and task.clients == 3
+            and len(task.source.y) == sum((12, 7, 9, 5, 6)[k] for k in range(5) if k not in held)
+        )
+        seen |= held
+    assert len(seen) > 2  # by the seed
+    with pytest.raises(BadInput, match="two files at least"):
+        (tmp_path / "one").mkdir()
+        replace(two_clients(tmp_path / "one", (8,)), hold="files").task(1, 5, np.float64, "stored")

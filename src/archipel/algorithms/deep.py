@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.parts.ask import drawn
 from archipel.parts.ask.drawn import Drawn
@@ -63,6 +64,8 @@ class FedAvgDeep(Deep):
     Each is asked with the chance `asked`; or the server draws `draws` clients a round by a `sampling`: uniform,
     weight or optimal, whose gradient norms come from `pretrain` rounds with everyone.
 
+    Where a sum is noised (`summed`, `at-mix`) clients count alike, and what is late is lost.
+
     Among peers everyone trains its own model and then mixes it with its neighbours', who all count as their links say.
     """
 
@@ -74,7 +77,7 @@ class FedAvgDeep(Deep):
     sampling: str = key("", "how a server draws whom it asks", choices=("", *SAMPLINGS))
     draws: int = key(3, "how often it draws in a round", at_least=1, symbol="K")
     pretrain: int = key(1, "rounds at first in which everyone is asked", at_least=0)
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def own_parts(self, setup: Setup) -> Parts:
         learn = Epochs(self.step, self.batch, self.epochs, self.local_steps)
@@ -83,8 +86,8 @@ class FedAvgDeep(Deep):
             raise BadInput("algorithm.asked", self.asked, f"1, as sampling is {self.sampling}: it says who is asked")
         share = Whole(change=bool(setup.graph.servers))
         told = setup.task.hides_sizes and asks is None  # who alone knows how many samples it has says so in its words
-        mix = BySamples(self.limit) if told else Mean(self.limit, by_samples=True)
-        return Parts(learn, Openly(), share, mix, self.asked, asks)
+        mix: Any = BySamples(self.limit) if told else Mean(self.limit, by_samples=True)
+        return Parts(learn, Openly(), share, Mean(0) if self.noises_sums else mix, self.asked, asks)
 
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns."""
@@ -161,7 +164,7 @@ class MirrorDeep(Deep):
     fall: float = key(0.0, "the step of round t is step / t^fall", at_least=0)
     batch: int = key(128, "samples in a step", at_least=1)
     radius: float = key(0.0, "of the ball that models stay in; 0: everywhere", at_least=0)
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def own_parts(self, setup: Setup) -> Parts:
         one_way = not setup.graph.servers and not is_mutual(setup.graph)

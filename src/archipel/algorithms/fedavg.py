@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition
@@ -18,6 +19,7 @@ from archipel.parts.mix.buffered import Buffered
 from archipel.parts.mix.by_samples import BySamples
 from archipel.parts.mix.clusters import Clusters
 from archipel.parts.mix.controls import Controls
+from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.optimiser import Adam, Momentum
 from archipel.parts.protect.openly import Openly
 from archipel.parts.protect.word import AtWord
@@ -40,7 +42,7 @@ class LocalEpochs(Composition):
     batch: int = key(0, "samples a step, 0 for all of a client's", at_least=0)
     epochs: int = key(1, "passes over the data a round", at_least=1)
     asked: float = key(1.0, "chance that a server asks a client that is there", above=0, at_most=1)
-    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def epochs_of(self, setup: Setup, proximal: float = 0.0) -> Epochs:
         if setup.graph.clusters == 0:
@@ -67,6 +69,7 @@ def at_word(setup: Setup) -> Any:
 class FedAvg(LocalEpochs):
     """Clients train for `epochs` on batches of `batch` samples, and the server averages what they say by samples.
 
+    Where a sum is noised (`summed`, `at-mix`, `individual`) it is of changes, and clients count alike.
     On a star with clusters every cluster has its own model, and borrows `tau` (times `decay`^n) from the others.
     """
 
@@ -75,6 +78,8 @@ class FedAvg(LocalEpochs):
 
     def own_parts(self, setup: Setup) -> Parts:
         several = setup.graph.clusters > 1
+        if self.noises_sums and not several:
+            return Parts(self.epochs_of(setup), at_word(setup), Whole(change=True), Mean(self.limit), self.asked)
         mix = Clusters(self.tau, self.decay, self.limit) if several else BySamples(self.limit)
         return Parts(self.epochs_of(setup), at_word(setup), Whole(), mix, self.asked)
 
@@ -153,7 +158,7 @@ class FedBuff(LocalEpochs):
 
     refuses: ClassVar[dict[str, str]] = {"peers": BUFFERS, "digraph": BUFFERS}
 
-    limit: int = key(10, "how many rounds late a change may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a change may be and still count", at_least=0, at_most=LATEST)
     buffer: int = key(10, "changes that the server waits for", at_least=1, symbol="K")
     server_step: float = key(1.0, "how far the server goes", above=0, symbol="eta_g")
 

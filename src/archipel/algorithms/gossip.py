@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition, at_sample
 from archipel.parts.learn.epochs import Epochs
@@ -30,7 +31,7 @@ class Gossip(Composition):
     data: str = key("stream", "how samples come", choices=("stream", "stored"))
     batch: int = key(0, "of stored data, samples a step; 0: all", at_least=0)
     epochs: int = key(1, "of stored data, passes a round", at_least=1)
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     @property
     def data_kind(self) -> str:

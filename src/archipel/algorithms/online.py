@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition, at_sample
@@ -39,7 +40,7 @@ class Online(Composition):
 
     step: float = key(0.4, "how far one sample moves the model", above=0, symbol="mu")
     asked: float = key(1.0, "chance that a server asks a client that is there", above=0, at_most=1)
-    limit: int = key(10, "how many rounds late an update may be and still count", at_least=0, symbol="l_max")
+    limit: int = key(10, "how many rounds late an update still counts", at_least=0, at_most=LATEST, symbol="l_max")
     force: bool = key(False, "take a step beyond the bound that protects from divergence")
 
     def check(self, setup: Setup) -> dict[str, float]:

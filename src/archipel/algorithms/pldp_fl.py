@@ -14,6 +14,7 @@ import numpy as np
 
 from archipel.algorithms.deep import Deep
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.parts.ask import drawn
 from archipel.parts.ask.drawn import Drawn
 from archipel.parts.ask.sampling import SAMPLINGS
@@ -56,7 +57,7 @@ class PldpFl(Deep):
     batch: int = key(512, "samples in a step, on average", at_least=1)
     pretrain: int = key(1, "rounds at first in which everyone is asked", at_least=0)
     norm_share: float = key(0.01, "of a budget, for one gradient norm", above=0, below=1)
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def own_parts(self, setup: Setup) -> Parts:
         check_delta(self.delta, "algorithm.delta")

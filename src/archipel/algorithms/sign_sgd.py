@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from archipel.describe import key
+from archipel.environment import LATEST
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition, at_sample
 from archipel.parts.learn.gradient import Gradient
@@ -27,7 +28,7 @@ class SignSgd(Composition):
     step: float = key(0.005, "how far a vote moves a parameter", above=0)
     bound: float = key(0.0, "the largest size of a gradient's component; 0: plain signs", at_least=0, symbol="b")
     vote: str = key("majority", "how the server counts", choices=("majority", "mean"))
-    limit: int = key(10, "how many rounds late a vote may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a vote may be and still count", at_least=0, at_most=LATEST)
 
     def own_parts(self, setup: Setup) -> Parts:
         signs = Signs(bound=self.bound, of="gradient")

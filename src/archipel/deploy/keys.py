@@ -195,3 +195,40 @@ def check(folder: Path, name: str) -> datetime.datetime:
         right = f"a certificate that is valid; this one expired on {until:%Y-%m-%d} (delete it, then `archipel keys`)"
         raise BadInput("deploy.keys", str(folder / f"{name}.pem"), right)
     return until
+
+
+# --- what a node says, signed ----------------------------------------------------------------------------------------
+
+
+def vouch(folder: Path, name: str, said: bytes) -> bytes:
+    """A node's certificate, and its signature on what it says."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    own = x509().load_pem_x509_certificate((folder / f"{name}.pem").read_bytes()).public_bytes(form.Encoding.DER)
+    private: Any = form.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
+    signature = private.sign(said, ec.ECDSA(hashes.SHA256()))
+    return b"".join(len(part).to_bytes(2, "big") + part for part in (own, signature))
+
+
+def vouched(folder: Path, name: str, said: bytes, proof: bytes) -> bool:
+    """Whether the node of a name, by a certificate of this folder's authority that is valid now, signed something."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    library = x509()
+    end = 2 + int.from_bytes(proof[:2], "big")
+    last = end + 2 + int.from_bytes(proof[end : end + 2], "big")
+    try:
+        theirs = library.load_der_x509_certificate(proof[2:end])
+        theirs.verify_directly_issued_by(library.load_pem_x509_certificate((folder / f"{AUTHORITY}.pem").read_bytes()))
+        theirs.public_key().verify(proof[end + 2 : last], said, ec.ECDSA(hashes.SHA256()))
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    now, names = (
+        datetime.datetime.now(datetime.UTC),
+        theirs.subject.get_attributes_for_oid(library.oid.NameOID.COMMON_NAME),
+    )
+    return theirs.not_valid_before_utc <= now <= theirs.not_valid_after_utc and [one.value for one in names] == [name]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.deploy import wire
+from archipel.deploy.grow import ANY_ROUND
 from archipel.deploy.post import LOG
 from archipel.deploy.store import ANEW, Halted
 from archipel.deploy.world import World
@@ -20,7 +21,7 @@ from archipel.node import NOTHING, SAID, emptied
 from archipel.privacy.coding import Code, GivenUp, packed, unmasked, unpacked
 from archipel.turns import Plan, Tell, Turn
 
-KEY = 32  # bytes
+KEY, PROOF = 32, 1024  # bytes of a public key, and of what shows whose it is, at most
 WORD = 1  # the turn in which clients speak to their server: 0 is what it tells them
 
 
@@ -43,7 +44,7 @@ class Pads(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """One client's public key, or all of them."""
+    """One client's public key and the proof that it is its own, or everyone's."""
 
     keys: Any
 
@@ -59,13 +60,14 @@ class Collected(NamedTuple):
 class Masks:
     """What one node knows of masks, and the turns that it takes with them."""
 
-    def __init__(self, plan: Plan, deploy: Any):
+    def __init__(self, plan: Plan, deploy: Any, group: Sequence[int]):
         code: Code = plan.masks
         if deploy.pace == "clock":
             right = '"quorum": words are masked, and a sum needs two answers of its clients, not a period'
             raise BadInput("deploy.pace", "clock", right)
         self.code, self.own, self.secret = code, plan.turns[WORD], b""
-        self.keys: list[bytes] = []  # everyone's; none: the beginning is not over
+        self.group, self.place = group, {number: i for i, number in enumerate(group)}  # clients of one server
+        self.keys: list[bytes] = []  # everyone's, at a server with proofs; none: the beginning is not over
         self.masker: Any = None
         self.listed, self.listed_in = np.zeros(code.clients, np.uint8), -1  # who is in the sum, and of which round
         self.inner = emptied(self.own.word)
@@ -76,7 +78,7 @@ class Masks:
         listed = Listed(np.zeros(-(-code.clients // 8), np.uint8))
         pads = Pads(np.zeros(code.rows * width, np.uint8))
         answers = Collected(np.zeros((code.clients, code.rows), np.uint64), none, np.zeros(code.clients, np.uint8))
-        everyone = Shown(np.zeros(code.clients * KEY, np.uint8))
+        one, everyone = (Shown(np.zeros(count * (KEY + PROOF), np.uint8)) for count in (1, code.clients))
         speak = self.own._replace(
             act=self.mask, hear=self.collect, merge=self.close, word=word, inbox=self.collected(), side_by_side=None
         )
@@ -84,7 +86,7 @@ class Masks:
             *plan.turns[:WORD], speak, *plan.turns[WORD + 1 :],
             Tell("server", "client", self.tell, self.take, listed),
             Turn("client", "server", self.answer, self.hear, self.open, pads, answers),
-            Turn("client", "server", self.answer, self.hear, self.open, Shown(np.zeros(KEY, np.uint8)), answers),
+            Turn("client", "server", self.answer, self.hear, self.open, one, answers),
             Tell("server", "client", self.tell, self.take, everyone),
         )  # fmt: skip
         self.order = [*range(WORD + 1), first, first + 1, *range(WORD + 1, first)]
@@ -110,13 +112,28 @@ class Masks:
         from archipel.privacy.secure_aggregation import public
 
         office, server = self.player.office, self.player.view.hears(0, 0)[0].name
-        office.post(server, wire.WORD, self.show, 0, public(self.secret))
+        key = public(self.secret)
+        office.post(server, wire.WORD, self.show, 0, key + self.player.world.vouch(self.claim(key)).ljust(PROOF, b"\0"))
         if not self.keys:
             office.post(server, wire.ASK, self.told, 0)
 
     def learn_keys(self, _: int = -1) -> None:
-        body = bytes(self.player.mailbox.told.pop(self.told).body)
-        self.know([body[i : i + KEY] for i in range(0, len(body), KEY)])
+        """Everyone's key, each with the proof that it is its own: the server only carries them."""
+        shown = split(bytes(self.player.mailbox.told.pop(self.told).body), self.code.clients)
+        view, world = self.player.view, self.player.world
+        for name, entry in zip(self.names, shown):
+            if name != view.member.name and not world.vouched(name, self.claim(entry[:KEY]), entry[KEY:]):
+                raise Halted(f"{view.member.name}: the key shown as {name}'s is not signed by it: the server lies.")
+        self.know([entry[:KEY] for entry in shown])
+
+    @property
+    def names(self) -> list[str]:
+        everyone = self.player.view.roster.names["client"]
+        return [everyone[number] for number in self.group]
+
+    def claim(self, key: bytes) -> bytes:
+        """What is signed: a key, for this federation's masks."""
+        return b"archipel masks" + self.player.view.digest + key
 
     def know(self, keys: Sequence[bytes]) -> None:
         """A client knows everyone's key."""
@@ -124,7 +141,7 @@ class Masks:
 
         member, digest = self.player.view.member, self.player.view.digest
         try:
-            self.masker = Masker(self.code, member.number, self.secret, keys, digest)
+            self.masker = Masker(self.code, self.place[member.number], self.secret, keys, digest)
         except GivenUp as reason:
             right = f"A state that was lost cannot be begun anew alone: restore it, or let all nodes begin ({ANEW})"
             raise Halted(f"{member.name}: {reason}. {right}.") from reason
@@ -132,12 +149,12 @@ class Masks:
 
     def can_gather(self, _: int = -1) -> bool:
         """Everyone has shown its key."""
-        mailbox, hears = self.player.mailbox, self.player.tables[WORD].ever
-        return bool((mailbox.reported[hears, self.show] >= 0).all())
+        return {said.who for said in self.player.mailbox.words[self.show]} >= self.player.tables[WORD].heard.keys()
 
     def gather(self, _: int = -1) -> None:
         known = self.player.tables[WORD].heard
-        shown = {known[said.who].number: said.body for said in self.player.mailbox.collect(self.show, 0)}
+        words = self.player.mailbox.collect(self.show, ANY_ROUND)
+        shown = {self.place[known[said.who].number]: said.body for said in words}
         self.keys = [bytes(shown[k]) for k in range(self.code.clients)]
         self.notice()
 
@@ -165,7 +182,7 @@ class Masks:
         numbers = unpacked(said.masked, self.code)
         inbox.total[:] += numbers[: self.code.size]
         inbox.fixes[:] += numbers[self.code.size :]
-        inbox.there[edge.sender] = 1
+        inbox.there[self.place[edge.sender]] = 1
 
     def close(self, me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """Whose words came is whose are in the sum."""
@@ -193,8 +210,8 @@ class Masks:
         return SAID
 
     def hear(self, inbox: Any, said: Any, settings: Any, edge: Any) -> None:
-        inbox.total[edge.sender] = unpacked(said.pads, self.code)
-        inbox.there[edge.sender] = 1
+        inbox.total[self.place[edge.sender]] = unpacked(said.pads, self.code)
+        inbox.there[self.place[edge.sender]] = 1
 
     def open(self, me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """The sum, out of its masks, goes where a simulation's does."""
@@ -207,7 +224,7 @@ class Masks:
         except GivenUp as reason:
             LOG.warning("round %d is given up: %s", moment.round, reason)
             return
-        for name in (self.player.view.roster.names["client"][k] for k in wrong):
+        for name in (self.names[k] for k in wrong):
             LOG.warning("round %d: what %s answered, or was dealt, does not fit: left out", moment.round, name)
         heard = emptied(self.own.inbox)
         heard.total[:] = total
@@ -223,13 +240,18 @@ class Masks:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.secret, self.listed = bytes(state["secret"]), np.array(state["listed"])
-        keys = bytes(state["keys"])
-        self.keys = [keys[i : i + KEY] for i in range(0, len(keys), KEY)]
+        self.keys = split(bytes(state["keys"]), self.code.clients)
         self.held = Collected(*(np.array(state[name]) for name in Collected._fields))
         self.listed_in, said, answered = state["rounds"]
         if self.keys and self.secret:
             self.know(self.keys)
             self.masker.said, self.masker.answered = said, answered
+
+
+def split(body: bytes, count: int) -> list[bytes]:
+    """So many equal parts; none of nothing."""
+    size = len(body) // count
+    return [body[i * size : (i + 1) * size] for i in range(count)] if size else []
 
 
 def secret_of(world: World) -> bytes:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from archipel.deploy import keys
 from archipel.deploy.world import Disk, Link
 from archipel.disk import Folder, SharedFolder
 from archipel.errors import BadInput
@@ -18,6 +19,8 @@ BOOT = getattr(time, "CLOCK_BOOTTIME", None)  # counts while the machine sleeps;
 
 class RealWorld:
     """What is around a node on a device."""
+
+    identity: tuple[Path, str] | None = None  # a folder of certificates, and whose
 
     def __init__(self, link: Link, disk: Disk | None = None, site: Disk | None = None, list_of: Path | None = None):
         self.link, self.disk, self.site = link, disk, site
@@ -39,6 +42,12 @@ class RealWorld:
         from archipel.privacy.noise import use_secure_noise
 
         use_secure_noise()
+
+    def vouch(self, said: bytes) -> bytes:
+        return keys.vouch(*self.identity, said) if self.identity else b""
+
+    def vouched(self, name: str, said: bytes, proof: bytes) -> bool:
+        return keys.vouched(self.identity[0], name, said, proof) if self.identity else True
 
     def revoked(self) -> frozenset[str]:
         if self.list_of is not None and time.monotonic() >= self.looked + LOOK:
@@ -71,7 +80,9 @@ def real_world(
             shared = SharedFolder(site) if site else None
         except OSError as problem:
             raise BadInput("policy", str(site), f"a folder beside it that can be written to ({problem})") from problem
-        return RealWorld(ZenohLink(name, neighbours, settings), disk, shared, revoked)
+        world = RealWorld(ZenohLink(name, neighbours, settings), disk, shared, revoked)
+        world.identity = (revoked.parent, name) if revoked else None
+        return world
     except BaseException:
         disk.close()
         raise

@@ -156,12 +156,14 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
     """
     refuse_attack(federation)
     instance = instance_at(federation, name, base) if instance is None else instance
-    plan, masks = instance.plan, None
-    if plan.masks is not None:
-        masks = Masks(plan, federation.deploy)
-        plan = plan._replace(turns=masks.turns)
     roster = roster_of(instance)
     member = roster.member(name)
+    plan, masks = instance.plan, None
+    if plan.masks is not None:
+        servers = instance.graph.server
+        server = member.number if member.role == "server" else servers[member.number]
+        masks = Masks(plan, federation.deploy, np.flatnonzero(servers == server).tolist())
+        plan = plan._replace(turns=masks.turns)
     last = federation.rounds if why_fixed(federation) else ANY_ROUND
     vocabulary = Vocabulary(plan.turns, instance.task.size, last, piece)
     mine = row(instance.plan.tables[member.role], member.number)

@@ -78,6 +78,12 @@ class World(Protocol):
     def secure_noise(self) -> None:
         """From now on privacy noise is drawn where nobody can foresee it."""
 
+    def vouch(self, said: bytes) -> bytes:
+        """A proof, for whoever trusts the same authority, that this node says something; none without certificates."""
+
+    def vouched(self, name: str, said: bytes, proof: bytes) -> bool:
+        """Whether a proof is that of the node of a name; without certificates anything is."""
+
     def revoked(self) -> frozenset[str]:
         """Names whose certificates are no longer good, whatever they say."""
 

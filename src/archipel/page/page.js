@@ -90,7 +90,7 @@
       const options = {
         ...this.size(), series, bands, legend: { show: false }, cursor: { y: false },
         scales: { x: { time: false, distr: decades ? 3 : 1 }, y: { distr: this.log ? 3 : 1 } },
-        axes: [{ ...axis, label: AXES[this.axis], values: (_, ticks) => ticks.map(amount), ...(this.axis === "rounds" ? { incrs: WHOLE } : {}) },
+        axes: [{ ...axis, label: AXES[this.axis], values: (_, ticks) => ticks.map((t) => (t == null ? "" : amount(t))), ...(this.axis === "rounds" ? { incrs: WHOLE } : {}) },
           { ...axis, label: this.spec.unit, size: 70, values: (_, ticks) => ticks.map((t) => (t == null ? "" : short(t))) }],
         hooks: { setCursor: [(u) => this.hover(u)] },
       };
@@ -176,7 +176,8 @@
       show();
     };
     columns.forEach((name, i) => {
-      const button = make("button", { type: "button" }, name), cell = make("th", { scope: "col", ...(i ? {} : { class: "text" }) }, button);
+      const button = make("button", { type: "button" }, name), words = rows.some((row) => typeof row[i] === "string");
+      const cell = make("th", { scope: "col", ...(i && !words ? {} : { class: "text" }) }, button);
       button.onclick = () => {
         up = sorted === i ? !up : true;
         sorted = i;

@@ -22,6 +22,7 @@ class Kind(Checked):
 
     section: ClassVar[str] = "algorithm"
     precision: ClassVar[str] = "float32"
+    topologies: ClassVar[tuple[str, ...]] = ("star", "servers", "peers", "digraph")  # the first: if none is given
     refuses: ClassVar[dict[str, str]] = {}  # topology -> why not
     no_delays: ClassVar[bool] = False  # messages must not be late
     allow_disconnected: ClassVar[bool] = False  # takes a graph in pieces
@@ -67,6 +68,11 @@ class Composition(Kind):
     def data_kind(self) -> str:
         """How the data comes: "stream", "stored" or "deep"."""
         return str(self.learn.data_kind) if self.learn is not None else self.own_data_kind
+
+    @property
+    def noises_sums(self) -> bool:
+        """Whether a sum is noised as a whole: one of changes, in which all count alike, and none that is late."""
+        return self.protect is not None and self.protect.where in ("sum", "mix")
 
     own_data_kind: ClassVar[str] = "stream"
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.errors import BadInput, did_you_mean
 from archipel.node import kernel
 from archipel.problems.datasets import beijing, images
@@ -20,7 +20,7 @@ from archipel.problems.scoring.deviation import Judge
 from archipel.problems.splits import clusters
 from archipel.problems.splits.shards import Shards, TrainTest, join, numbered
 from archipel.problems.stored import Empty, Shard, stored_task, streamed_task
-from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Problem, Task
 from archipel.topology.shapes import dealt
 
 DRAWN, LATER = 402, 403  # the tags of the draws of this problem, and of those after a change
@@ -75,14 +75,13 @@ def sought(graph: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Related(Checked):
+class Related(Problem):
     """Linear models that are related: w_q = w_0 + gamma_q w_0 (PGFL, V-A; NPFL-RL, 6.3).
 
     `relation` = "turned" moves each w_q in a direction of its own instead, gamma_q v_q with v_q as long as w_0. Inputs
     and w_0 are standard normal.
     """
 
-    section = "problem"
     clustered: ClassVar = True
 
     clients: int = key(150, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
@@ -186,7 +185,7 @@ TASKS: dict[str, tuple[str, tuple[clusters.Task, ...], tuple[int, int]]] = {
 
 
 @dataclass(frozen=True)
-class Pictures(Checked):
+class Pictures(Problem):
     """Which of two sorts is this picture of? Every cluster tells other sorts apart (PGFL, V-B and V-C).
 
     `tasks` is one of digit-pairs, digit-triplets, organs-alike, organs-apart, or a list of your own: for each
@@ -194,7 +193,6 @@ class Pictures(Checked):
     has.
     """
 
-    section = "problem"
     clustered: ClassVar = True
 
     tasks: Any = key("digit-pairs", f"which labels each cluster tells apart: {', '.join(TASKS)}, or your own lists")
@@ -235,10 +233,8 @@ class Pictures(Checked):
 
 
 @dataclass(frozen=True)
-class BeijingStations(Checked):
+class BeijingStations(Problem):
     """A model for each of twelve stations: learn from the hours from `start` on, be judged by those that follow."""
-
-    section = "problem"
 
     start: int = key(0, "the first hour to learn from, counted from the first of the data", at_least=0, noun="an hour")
     target: str = key("PM2.5", "the column that is predicted")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.clients import People
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.errors import BadInput, did_you_mean
 from archipel.problems import files, folders
 from archipel.problems.datasets import images
@@ -29,7 +29,7 @@ from archipel.problems.models.networks import Network, Units, build, one_thread,
 from archipel.problems.splits import partition
 from archipel.problems.splits.shards import Shards, divide, gather, hold_out, one, remaining
 from archipel.problems.stored import Empty
-from archipel.problems.task import MOST_CLIENTS, Task
+from archipel.problems.task import MOST_CLIENTS, Problem, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
 HELD_OUT = 0.2  # of a client's samples, where there is no test set
@@ -70,7 +70,7 @@ class Pool(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Deep(Checked):
+class Deep(Problem):
     """A network on labelled samples.
 
     An npz of your own has x and y (and x_test, y_test, and columns to split by). A network sees (x - center) / spread,
@@ -79,7 +79,6 @@ class Deep(Checked):
     `classes`.
     """
 
-    section = "problem"
     takes_clients: ClassVar[bool] = True
 
     dataset: str = key("digits", "the pictures, by the name of their data set")
@@ -101,8 +100,8 @@ class Deep(Checked):
     column: str = key("", "the column that names each sample's client, where split = column")
     hold: str = key(
         "random",
-        "which fifth of a client's file is held out: last, where samples overlap in time",
-        choices=("random", "last"),
+        "which fifth is held out: of each client's file, its last samples where they overlap in time, or whole files",
+        choices=("random", "last", "files"),
     )
     samples: int = key(0, "how many training samples are kept; 0: all", at_least=0)
     test: int = key(0, "how many test samples are kept; 0: all", at_least=0)
@@ -138,6 +137,8 @@ class Deep(Checked):
             raise BadInput("problem.classes", 0, f"how many classes there are: {unknown}")
         if self.test:
             raise BadInput("problem.test", self.test, f"0: {unknown}")
+        if self.hold == "files":
+            raise BadInput("problem.hold", "files", "random or last: each client tests on samples of its own")
         everything = folders.together(folders.read_people(people, self.data, files.Reading(), self.shape))
         if self.loss == "cross-entropy" and len(everything.y) and everything.y.max() >= self.classes:
             raise BadInput("problem.classes", self.classes, f"more: there is a label {everything.y.max():g}")

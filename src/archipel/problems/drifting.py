@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.draws import GOLDEN, NOISE, SIGNAL, key_of, normal, uniform
 from archipel.errors import BadInput
 from archipel.node import exact
@@ -22,7 +22,7 @@ from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.online import DISTANCE, LINEAR, ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.measured import score_of
-from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Oracle, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Oracle, Problem, Task
 
 ROOT_3 = math.sqrt(3.0)  # a uniform draw from -ROOT_3 to ROOT_3 has deviation one
 REHEARSED = 64  # clients whose inputs are shown to those who ask for examples
@@ -98,15 +98,13 @@ def uniforms_of(keys: Any, purpose: int, count: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Drifting(Checked):
+class Drifting(Problem):
     """Online losses around something that is best for all, which stays where it is or moves on a circle.
 
     `loss`: "distance" (to a point), "linear" (a slope), of an answer to features "squared", "absolute", "huber", or
     "logistic", of two classes on either side of zero: section 2.4 with something to learn. After t rounds the angle is
     `speed` t^`drift`.
     """
-
-    section = "problem"
 
     clients: int = key(10, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     size: int = key(5, "how many weights the model has", at_least=2, at_most=MOST_FEATURES)
@@ -246,13 +244,11 @@ class Growth(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GrowingMean(Checked):
+class GrowingMean(Problem):
     """Section 2.4 of the dissertation: online logistic regression on data whose mean is label + t / 2 for both classes.
 
     Normalised, all features tend to (1, ..., 1) / sqrt(size), whatever the label: nothing is left to learn.
     """
-
-    section = "problem"
 
     clients: int = key(3, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     size: int = key(5, "how many weights the model has", at_least=1, at_most=MOST_FEATURES)

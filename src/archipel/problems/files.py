@@ -15,7 +15,7 @@ import numpy as np
 
 from archipel.errors import BadInput, Findings, Missing, did_you_mean
 from archipel.problems.datasets.npz import arrays_in
-from archipel.problems.splits.shards import Shards, hold_last, hold_out, join
+from archipel.problems.splits.shards import Shards, hold_clients, hold_last, hold_out, join
 
 KEY = "problem.data"
 SEPARATORS = (",", ";", "\t", "|")
@@ -114,6 +114,8 @@ def split(
     """Clients that were read, with a part of their samples or other files to test on."""
     if not isinstance(test, str | Path):
         everything = together(clients, targets([clients], how)[0])
+        if hold == "files":
+            return hold_clients(everything, test, seed)
         return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
     shared = {p.resolve() for p in find(data, base)} & {p.resolve() for p in find(test, base)}
     if shared:
@@ -145,11 +147,10 @@ def find(data: str | Path, base: str | Path | None = None) -> list[Path]:
 
 
 def left_out(data: str | Path) -> list[str]:
-    """The files of a folder that cannot be read, by name."""
-    folder = Path(data).expanduser()
-    if not folder.is_dir():
-        return []
-    return sorted(p.name for p in folder.iterdir() if p.is_file() and p.suffix.lower() not in READERS)
+    """What is found and cannot be read, by name: files of a folder of another kind, folders with the name of a file."""
+    where = Path(data).expanduser()
+    found = where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
+    return sorted(p.name for p in found if p.is_file() == (p.suffix.lower() not in READERS))
 
 
 def read_client(path: Path, **how: Any) -> Client:

@@ -5,18 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
-from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, MOST_FEATURES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, MOST_FEATURES, Problem, Task
 
 
 @dataclass(frozen=True)
-class Linear(Checked):
+class Linear(Problem):
     """y = x^T w + noise (or its sign, for the logistic loss), with normal x and one w for everyone."""
-
-    section = "problem"
 
     clients: int = key(50, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     size: int = key(20, "how many inputs, and so weights, the model has", at_least=1, at_most=MOST_FEATURES)

@@ -27,7 +27,9 @@ def remarks(shards: Shards, target: str, labels: bool, left_out: Sequence[str]) 
         said += [
             f"{name} is always {shards.x[0, j]:g}: nothing can be learned from it." for name, j in zip(names, still)
         ]
-    if labels:
+    if len(shards.y) and np.ptp(shards.y) == 0:
+        said.append(f"The target {target} is always {spoken(float(shards.y[0]))}: there is nothing to predict.")
+    elif labels:
         share = float(np.mean(shards.y > 0))
         if min(share, 1 - share) < RARE:
             word = f"Only {100 * min(share, 1 - share):.2g} % of the samples are of one class"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.problems.datasets import beijing, calcofi
 from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES
@@ -18,7 +18,7 @@ from archipel.problems.models.fourier import World, fourier, mapped
 from archipel.problems.scoring.metrics import accuracy, squared_error
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest
 from archipel.problems.stored import Score, stored_task, streamed_task
-from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Problem, Task
 
 UNCHANGED = Scaling(0.0, 1.0)
 SCALES = "the scales of inputs and target are known to all, not taken from these data"
@@ -69,13 +69,11 @@ def score_of(loss: int, x: Any, y: Any) -> Score:
 
 
 @dataclass(frozen=True)
-class Calcofi(Checked):
+class Calcofi(Problem):
     """Salinity from other measurements of sea water: 80,000 samples, 256 clients, uneven; whole casts stay together.
 
     `columns` = "measured" keeps apart what was computed from salinity itself; "all" is what the article used.
     """
-
-    section = "problem"
 
     clients: int = key(256, "how many clients the samples are dealt to", at_least=1, at_most=MOST_CLIENTS, symbol="K")
     rows: int = key(80_000, "how many samples there are to learn from, in all", at_least=1)
@@ -97,10 +95,8 @@ class Calcofi(Checked):
 
 
 @dataclass(frozen=True)
-class BeijingAir(Checked):
+class BeijingAir(Problem):
     """PM2.5 at twelve stations from the weather and other pollutants: a station is a client."""
-
-    section = "problem"
 
     target: str = key("PM2.5", "the column that is predicted")
     columns: tuple[str, ...] = key((), "the columns to predict from; none named: all that was measured")

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.errors import BadInput, Missing
 from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
 from archipel.problems.measured import score_of
 from archipel.problems.splits.shards import Shards, numbered
 from archipel.problems.stored import stored_task
-from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Problem, Task
 
 OBJECTIVES = {  # loss, l2 in the thesis
     "ridge": ("squared", 1.0),
@@ -33,14 +33,12 @@ WEIGHT = "the weight of the l1 part is known to all, not taken from these data (
 
 
 @dataclass(frozen=True)
-class Regression(Checked):
+class Regression(Problem):
     """Ridge, elastic net, least absolute deviation, logistic or Huber regression, scored against the exact solution.
 
     y = x^T w + noise (or its sign) with normal x and a w of mean square one, of which the last `zeros` weights are 0.
     `l1` and `l2` are the thesis' where they are not given: l2 = 1, and for the elastic net l1 = 0.001 ||X^T y||_inf.
     """
-
-    section = "problem"
 
     objective: str = key("ridge", "what is minimised", choices=tuple(OBJECTIVES))
     clients: int = key(50, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")

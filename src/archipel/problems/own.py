@@ -7,19 +7,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from archipel.clients import People
-from archipel.describe import REQUIRED, Checked, key
+from archipel.describe import REQUIRED, key
 from archipel.errors import BadInput
 from archipel.problems import files, folders, look
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, framed, measured_task
 from archipel.problems.models.fourier import fourier, mapped
+from archipel.problems.networked import centralised, deviation
 from archipel.problems.scoring.tested import Tested
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, remaining, standard
-from archipel.problems.task import MOST_COSINES, Task
+from archipel.problems.stored import played_again
+from archipel.problems.task import MOST_COSINES, Problem, Task
 
 
 @dataclass(frozen=True)
-class Files(Checked):
+class Files(Problem):
     """A user's own data: one file a client (npz with x and y, csv or parquet with a named target).
 
     Units that are known, `center` and `scale`, cost no privacy; others are taken from everyone's data, and then every
@@ -27,7 +29,6 @@ class Files(Checked):
     {name} stands), and nothing is taken from everyone's data: columns and units are declared.
     """
 
-    section = "problem"
     takes_clients: ClassVar[bool] = True
 
     data: str = key(
@@ -47,7 +48,10 @@ class Files(Checked):
         0.2, "what models are tested on: a share of each client's samples, or other files", above=0, below=1,
         noun="a share",
     )  # fmt: skip
-    hold: str = key("random", "which samples of a client are held out for the test", choices=("random", "last"))
+    hold: str = key(
+        "random", "what is held out for the test: samples of each client, its last ones, or whole files",
+        choices=("random", "last", "files"),
+    )  # fmt: skip
     loss: str = key("squared", "what is minimised", choices=tuple(LOSSES))
     intercept: bool | None = key(None, "whether a model has a constant input; not given: where the loss is logistic")
     features: int = key(
@@ -65,6 +69,10 @@ class Files(Checked):
     judged: str = key(
         "together", "tested on everyone's samples, or each client's own model on its own", choices=("together", "own")
     )
+    regret: bool = key(False, "whether an online algorithm's regret is measured: the stream is played once more for it")
+    reference: bool = key(
+        False, "whether models are compared with the exact, centralised solution, where data are stored"
+    )
     l1: float = key(0.0, "the weight of ||w||_1 beside the sum of the clients' mean losses", at_least=0)
     l2: float = key(0.0, "the weight of ||w||^2 beside the sum of the clients' mean losses", at_least=0)
 
@@ -74,6 +82,15 @@ class Files(Checked):
             raise BadInput("problem.inputs", list(self.inputs), "either inputs or columns, which are the same")
         object.__setattr__(self, "columns", self.inputs or self.columns)
         object.__setattr__(self, "inputs", ())
+        for name, values in self.categories.items():
+            words = values if isinstance(values, list | tuple) else ()
+            good = words and all(isinstance(word, str | int | float) for word in words) and len({*words}) == len(words)
+            if not good:
+                raise BadInput(f"problem.categories.{name}", values, 'its values, each once, as in ["east", "west"]')
+        if len(self.separator) > 1:
+            raise BadInput("problem.separator", self.separator, "one character")
+        if self.positive and self.loss != "logistic":
+            raise BadInput("problem.positive", self.positive, 'none, or loss = "logistic": only labels have one')
         twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
         if twice:
             raise BadInput("problem.columns", twice[0], "each column once")
@@ -149,11 +166,27 @@ class Files(Checked):
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
             unit=unit,
         )  # fmt: skip
+        if self.reference or self.regret:
+            task = self.measured_against(task, seed, data_kind, people)
         if people is None:
             return task._replace(declared=self.declared(train.columns))
         declared = (f"the names of {len(people.names)} clients", *self.declared(train.columns))
         declared += ("everyone's number of samples",) if people.samples else ()
         return task._replace(apart=True, at=people.at, samples=self.left_to_learn(people), declared=declared)
+
+    def measured_against(self, task: Task, seed: int, data_kind: str, people: People | None) -> Task:
+        """With the regret of a stream, or the distance to the centralised solution of what is stored."""
+        for name, wanted, kind in (("regret", self.regret, "stream"), ("reference", self.reference, "stored")):
+            if wanted and (data_kind != kind or people is not None):
+                right = f"false: this algorithm does not learn from {'a stream' if kind == 'stream' else 'stored data'}"
+                apart = "false: nobody sees everyone's data"
+                raise BadInput(f"problem.{name}", True, right if data_kind != kind else apart)
+        if self.regret:
+            return task._replace(oracle=played_again(task, seed))
+        source, (l1, l2), tested = task.source, task.regulariser, task.score
+        weight = np.repeat(1 / np.maximum(np.diff(source.starts), 1), np.diff(source.starts))
+        exact = centralised(source.x.astype(float), source.y.astype(float), weight, self.loss, l1, l2)
+        return task._replace(score=lambda models, round: tested(models, round) | deviation(models, exact))
 
     def declared(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """What the description makes public of the data, in words."""
@@ -198,6 +231,8 @@ class Files(Checked):
     def split_apart(self, people: People, clients: Mapping[str, files.Client], seed: int) -> tuple[Shards, Shards]:
         """What is learned from and what is tested on: a share of each client's samples, or other files of its own."""
         everything = folders.together(clients)
+        if self.hold == "files":
+            raise BadInput("problem.hold", "files", "random or last: each client tests on samples of its own")
         if not isinstance(self.test, str):
             return divide(everything, self.test, self.hold, seed)
         columns, unknown = self.made_columns(), people._replace(samples=())
@@ -225,7 +260,8 @@ class Files(Checked):
         incomplete = {name: client.incomplete for name, client in clients.items()}
         if sum(incomplete.values()):
             how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
-            said.append(f"{sum(incomplete.values()):,} rows lack a value and are {how}.")
+            count = sum(incomplete.values())
+            said.append(f"{count:,} {'row lacks a value and is' if count == 1 else 'rows lack a value and are'} {how}.")
         used = train.sizes
         if data_kind == "stream":
             horizon = self.horizon or rounds

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import assign, cosines, kernel
+from archipel.draws import key_of
+from archipel.node import Moment, assign, cosines, fetch, kernel
 from archipel.problems.models.fourier import World, mapped
 from archipel.problems.splits.shards import Shards
 from archipel.problems.synthetic import REHEARSED, arrives, arriving
-from archipel.problems.task import Ahead, Task
+from archipel.problems.task import Ahead, Oracle, Task
 
 Score = Callable[[dict[str, Any], int], dict[str, Any]]
 
@@ -88,17 +89,32 @@ def draw(source: Any, few: Any, count: Any, round: Any) -> Any:
 
 
 @kernel
-def look(source: Any, sample: Any, moment: Any) -> Any:
-    """The client's newest sample."""
-    k = moment.node
+def newest(source: Any, k: Any) -> Any:
+    """Where the client's newest sample is."""
     first = k if source.apart[0] == 1 else source.starts[k]
     i = first + (total_of(source, k) - 1 - source.left[k, 0]) * source.apart[1]
+    if source.apart[0] == 1:
+        fetch(source.x, i + 4)  # what is looked at soon
+    return i
+
+
+@kernel
+def look(source: Any, sample: Any, moment: Any) -> Any:
+    """The client's newest sample."""
+    i = newest(source, moment.node)
     sample.target[0] = source.y[i]
     if source.phases.shape[0] > 0:
         cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])
     else:
         assign(sample.features, source.x[i])
     return True, sample
+
+
+@kernel
+def view(source: Any, sample: Any, moment: Any) -> Any:
+    """The same where inputs are the features, as it is stored."""
+    i = newest(source, moment.node)
+    return True, Seen(source.x[i], source.y[i : i + 1])
 
 
 @kernel
@@ -145,4 +161,27 @@ def streamed_task(shards: Shards, score: Score, world: World | None, horizon: in
             yield mine if world is None else mapped(world, mine)
 
     sample = Seen(np.zeros(size, dtype), np.zeros(1, dtype))
-    return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names, ahead=Ahead(draw, look))
+    ahead = Ahead(draw, look, view if world is None else None)
+    return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names, ahead=ahead)
+
+
+def played_again(task: Task, seed: int) -> Oracle:
+    """The stream once more, for meters of regret: the samples that arrive, in their order, as clients see them."""
+    source = task.source._replace(left=np.zeros_like(task.source.left))
+    sample = Seen(np.zeros_like(task.sample.features), np.zeros_like(task.sample.target))
+
+    reached = [0]  # rounds that `source` has been through
+
+    def past(first: int, last: int) -> tuple[Any, Any]:
+        """Features and targets of what arrived in rounds first to last - 1."""
+        features, targets = [], []
+        for n in range(reached[0] if reached[0] <= first else 0, last):
+            for k in range(task.clients):
+                there, seen = play(source, sample, Moment(k, n, key_of(seed, k, n), -1, 1, True, 1.0))
+                if there and n >= first:
+                    features.append(np.array(seen.features, float))
+                    targets.append(float(seen.target[0]))
+        reached[0] = last
+        return np.array(features).reshape(-1, task.size), np.array(targets)
+
+    return Oracle(np.zeros((0, task.size)), past)

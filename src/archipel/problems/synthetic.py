@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import key
 from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, normals, uniform, uniforms
 from archipel.errors import BadInput
 from archipel.node import cosines, kernel
 from archipel.problems.frame import Frame
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
-from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Ahead, Task
+from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Ahead, Problem, Task
 
 LAGS = 5  # x_n .. x_{n-4}
 SEEN = [0, 1, 4, 3]  # which of them a client sees
@@ -132,13 +132,11 @@ class Scratch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Synthetic(Checked):
+class Synthetic(Problem):
     """Clients with different autoregressive inputs learn one nonlinear function of four of them, (39).
 
     Client k is in group k mod groups of those that `samples` has.
     """
-
-    section = "problem"
 
     clients: int = key(256, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
     samples: tuple[int, ...] = key(

@@ -1,13 +1,26 @@
 """A problem, ready to run: what engines and algorithms need to know of it."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from archipel.describe import Checked
 from archipel.problems.frame import Frame
 
 MOST_CLIENTS = 1 << 40  # beyond are the keys of draws that nodes without data have
 MOST_FEATURES = 10_000_000  # of a linear model
 MOST_COSINES = 100_000  # random Fourier features, which are drawn one by one
+
+
+class Problem(Checked):
+    """What every problem is to a federation."""
+
+    section: ClassVar[str] = "problem"
+    clustered: ClassVar[bool] = False  # its data follow the clusters of the graph, which `task` is then given
+    takes_clients: ClassVar[bool] = False  # of a [clients] table, with data of their own
+
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *more: Any) -> "Task":
+        """The data of a seed."""
+        raise NotImplementedError
 
 
 class Oracle(NamedTuple):
@@ -23,11 +36,12 @@ class Ahead(NamedTuple):
     """`Task.observe` in two halves, for engines that look at some nodes together (`node.Few`), in loops that are fast.
 
     `draw(source, few, count, round)` keeps those of the first `count` nodes that have something new, and returns how
-    many; `look(source, sample, moment)` returns it, as `observe` does.
+    many; `look(source, sample, moment)` returns it, as `observe` does; `view` too, where it is stored, without a copy.
     """
 
     draw: Callable[..., Any]
     look: Callable[..., Any]
+    view: Callable[..., Any] | None = None
 
 
 class Task(NamedTuple):

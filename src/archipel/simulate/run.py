@@ -166,7 +166,6 @@ def run(
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise BadInput("seeds", seeds, "a whole number, at least 1")
     strict = theory is None
-    extra_theory = getattr(federation.algorithm, "extra_theory", None) if theory is None else None
     setup = federation.setup() if theory is None else None
     theory = federation.check(setup) if theory is None else theory
     stop, lock = threading.Event(), threading.Lock()
@@ -200,8 +199,8 @@ def run(
             if not isinstance(problem, KeyboardInterrupt):
                 raise
             interrupted = True
-    if extra_theory and not interrupted:  # what theory says can only be known by playing more
-        theory = theory | extra_theory(federation)
+    if strict and not interrupted:  # what theory says can only be known by playing more
+        theory = theory | federation.algorithm.extra_theory(federation)
     begun = [recorder for recorder in recorders if recorder.rows]
     return Result(
         federation.to_toml(),

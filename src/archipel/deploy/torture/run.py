@@ -15,6 +15,7 @@ from archipel.deploy.torture.reference import Wrong
 from archipel.deploy.torture.simulation import EPOCH, Simulation
 from archipel.deploy.wire import PIECE
 from archipel.deployment import Deployment
+from archipel.errors import BadInput
 
 PACES = ("quorum", "clock", "replay")
 INTERVALS = (2.0, 600.0, 14_400.0, 86_400.0)  # seconds between two samples, or rounds
@@ -97,6 +98,9 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
     observer = Observer()
     pace = chosen_here.federation.deploy.pace
     world = Simulation(chosen_here.federation, seed, observer, 0.0 if pace == "clock" else chosen_here.interval)
+    if world.instance.plan.masks is not None:
+        right = "another: the reference that nodes are held to cannot say masked words again, which are said once"
+        raise BadInput("algorithm.protect.kind", "summed", right)
     world.latency, world.piece, world.trace = chosen_here.latency, chosen_here.piece, [] if trace else None
     for host in world.hosts.values():
         host.rate = 1 + 2e-4 * (uniform(seed, host.number, 37) - 0.5)

@@ -121,6 +121,12 @@ class Door:
     def secure_noise(self) -> None:
         pass  # it comes from the simulation's `secret` all along
 
+    def vouch(self, said: bytes) -> bytes:
+        return signature(self.host.name, said)
+
+    def vouched(self, name: str, said: bytes, proof: bytes) -> bool:
+        return proof.rstrip(b"\0") == signature(name, said).rstrip(b"\0")
+
     def revoked(self) -> frozenset[str]:
         return self.simulation.revoked
 
@@ -142,6 +148,11 @@ class Door:
 
     def close(self) -> None:
         pass
+
+
+def signature(name: str, said: bytes) -> bytes:
+    """In place of a certificate's: nobody here makes up another's, unless a test does."""
+    return blake2b(name.encode() + said, digest_size=16).digest()
 
 
 class Sensor(ProblemSource):

@@ -136,6 +136,7 @@ class Record:
     clients: int
     size: int
     done: int = 0
+    samples: int = 0  # that were there by then
     total: Any = None
     kept: list[Any] = field(default_factory=list)  # of logistic losses, which have no sum but the samples
 
@@ -155,6 +156,7 @@ class Record:
 
     def add(self, features: Any, targets: Any) -> None:
         """Some more samples."""
+        self.samples += len(targets)
         if self.loss == LOGISTIC:
             self.kept.append((features, targets))
             return
@@ -203,7 +205,8 @@ class Meter:
         record = self.record
         found = record.total if record else None
         total = [found.curvature.tolist(), found.slope.tolist(), found.constant] if found else None
-        return {"due": self.due, "done": record.done if record else 0, "total": total}
+        counted = {"done": record.done, "samples": record.samples} if record else {"done": 0, "samples": 0}
+        return {"due": self.due, **counted, "total": total}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Be what a checkpoint says."""
@@ -215,7 +218,7 @@ class Meter:
         else:
             curvature, slope, constant = state["total"]
             self.record.total = Quadratic(np.array(curvature), np.array(slope), float(constant))
-            self.record.done = int(state["done"])
+            self.record.done, self.record.samples = int(state["done"]), int(state["samples"])
 
     def __call__(self, tables: dict[str, Any], rounds: int) -> dict[str, Any]:
         nodes = tables["peer" if "peer" in tables else "client"]
@@ -240,10 +243,10 @@ class Meter:
         last = rounds == self.setup.rounds
         if self.record is None or (dear and rounds < self.due and not last):
             return {}
-        if (played[:, ROUNDS] != rounds).any():  # who broke down did not play what the record holds
+        total, lost, clients = self.record.until(rounds), float(played[:, LOST].sum()), self.setup.task.clients
+        if played[:, ROUNDS].sum() != self.record.samples or not self.record.samples:  # who broke down did not play all
             return {}
         self.due = DEAR * rounds
-        total, lost, clients = self.record.until(rounds), float(played[:, LOST].sum()), self.setup.task.clients
         if self.region.region == ANYWHERE and self.record.loss == LINEAR and self.known.ridge == 0:
             return {}
         found = {"regret.static": (lost - total.value(best(total, self.region))) / clients}

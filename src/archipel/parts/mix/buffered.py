@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import MixPiece, Place, SharePiece
@@ -75,7 +76,7 @@ class Buffered(Checked):
 
     size: int = key(10, "changes that the server waits for", at_least=1, symbol="K")
     step: float = key(1.0, "how far the server goes", above=0, symbol="eta_g")
-    limit: int = key(10, "how many rounds late a change may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a change may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if not place.of_change:

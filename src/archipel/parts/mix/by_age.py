@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.node import kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean
@@ -76,7 +77,7 @@ class ByAge(Checked):
 
     decay: float = key(0.2, "the weight of a round of delay", at_least=0, at_most=1, symbol="iota")
     most_recent: bool = key(True, "of several updates of a parameter only the most recent count")
-    limit: int = key(10, "how many rounds late an update may be and still count", at_least=0, symbol="l_max")
+    limit: int = key(10, "how many rounds late an update still counts", at_least=0, at_most=LATEST, symbol="l_max")
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         ages = self.limit + 1

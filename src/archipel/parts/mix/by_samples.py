@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.node import kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean, move, replace, sums
@@ -56,7 +57,7 @@ class BySamples(Checked):
     section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
 
-    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if place.own:

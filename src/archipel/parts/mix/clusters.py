@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import MixPiece, Node, Place, SharePiece
@@ -84,7 +85,7 @@ class Clusters(Checked):
 
     tau: float | tuple[float, ...] = key(0.0, "the share that is borrowed; a list: one a round", at_least=0, at_most=1)
     decay: float = key(1.0, "tau's factor from round to round", above=0, at_most=1)
-    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         graph = setup.graph

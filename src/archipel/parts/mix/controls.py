@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
@@ -117,7 +118,7 @@ class Controls(Checked):
     fixed_clients: ClassVar[str] = "a server divides what controls say by the number of its clients"
 
     step: float = key(1.0, "how far a server goes towards the mean", above=0, symbol="eta_g")
-    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if place.of_change or not share.whole:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.node import add_scaled, fast, kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
@@ -114,7 +115,7 @@ class Mean(Checked):
 
     section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
     by_samples: bool = key(False, "a server weighs clients by their samples")
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:

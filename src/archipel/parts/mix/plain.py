@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.node import add_scaled, kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean, hearing, sums
@@ -24,7 +25,7 @@ class Plain(Checked):
 
     section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = True
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         return MixPiece(

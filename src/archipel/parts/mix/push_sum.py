@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece
@@ -102,7 +103,7 @@ class PushSum(Checked):
     section: ClassVar[str] = "algorithm.mix"
     needs_whole: ClassVar[bool] = False
 
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if share.of_change:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.node import assign, kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
 from archipel.parts.mix import rules
@@ -173,7 +174,7 @@ class Robust(Checked):
     rule: ClassVar[Any]
     by_coordinate: ClassVar[bool] = False
 
-    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def settings(self) -> Rule:
         """The numbers that steer the rule."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import MixPiece, Place, SharePiece, empty
@@ -40,7 +41,7 @@ class Vote(Checked):
 
     step: float = key(0.005, "how far a vote moves a parameter", above=0)
     by: str = key("majority", "how votes are counted", choices=("majority", "mean"))
-    limit: int = key(10, "how many rounds late a vote may be and still count", at_least=0)
+    limit: int = key(10, "how many rounds late a vote may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if not place.of_change:

@@ -164,8 +164,9 @@ class Summed(Checked):
     bits: int = key(24, "of each number of a word: 16, 24 or 32", at_least=16, at_most=32, unit="bits")
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        policy, clients, size = table_of(setup), setup.task.clients, setup.task.size
+        policy, size = table_of(setup), setup.task.size
         self.check(setup, policy)
+        clients = setup.task.clients // setup.graph.servers  # of one server
         code = code_of(clients, self.dropping, self.colluding, size, self.bits)
         if code.packed < 1:
             right = f"less: of {clients} clients {code.needed} would be left, and {code.secret} of them could collude"
@@ -194,11 +195,12 @@ class Summed(Checked):
 
     def fitted(self, setup: Setup, policy: Any, needed: int) -> tuple[Any, Any, float]:
         """The noise of a sum, the grid, and how far a client moves a sum on it."""
-        clip, size, clients = float(policy.clip), setup.task.size, setup.task.clients
+        clip, size, everyone = float(policy.clip), setup.task.size, setup.task.clients
+        clients = everyone // setup.graph.servers
         change, moved = 0.0, COVER * 2 * clip
         for _ in range(60):  # rounding moves a word by some steps, and the step follows the noise
             change = moved * (1 + 1e-9)
-            drawn = policy.noise_of([[change]], clients, setup.rounds, setup.seed, False)
+            drawn = policy.noise_of([[change]], everyone, setup.rounds, setup.seed, False)
             factors = drawn.shape[drawn.shape > 0]
             first = float(drawn.first.max()) if policy.protects else 0.0
             made = grid(clip, size, clients, first * factors.max(initial=0.0) / math.sqrt(needed), self.bits)
@@ -214,12 +216,15 @@ class Summed(Checked):
         return drawn, made, change
 
     def check(self, setup: Setup, policy: Any) -> None:
-        """Refuse what is not summed at one server, or not with this noise."""
-        if setup.graph.servers != 1:
-            why = "another: among peers nobody sums" if not setup.graph.servers else "another: it is for one server"
-            raise BadInput("algorithm.protect.kind", "summed", why)
-        if setup.task.clients < 2:
-            raise BadInput("problem.clients", setup.task.clients, "two or more: a sum of one hides nothing")
+        """Refuse what is not summed at a server, or not with this noise."""
+        if not setup.graph.servers:
+            raise BadInput("algorithm.protect.kind", "summed", "another: among peers nobody sums")
+        members = np.bincount(setup.graph.server, minlength=setup.graph.servers)
+        if np.ptp(members) > 0:
+            right = f"a number that {setup.graph.servers} servers share equally: masks are made for so many at each"
+            raise BadInput("problem.clients", setup.task.clients, right)
+        if members[0] < 2:
+            raise BadInput("problem.clients", setup.task.clients, "two or more a server: a sum of one hides nothing")
         if self.bits not in PRIMES:
             raise BadInput("algorithm.protect.bits", self.bits, "16, 24 or 32")
         if policy.relation != "replace-one":

@@ -91,14 +91,17 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "archipel"
 
 
+PACKAGED = Path("/usr/share/datasets")  # where Debian's packages of data sets put them (dataset-fashion-mnist)
+
+
 def data_folders() -> list[Path]:
     """Where data sets are looked for, the first first."""
     given = os.environ.get("ARCHIPEL_DATA")
     if not given:
-        return [cache()]
+        return [cache(), PACKAGED]
     if not Path(given).is_dir():
         raise BadInput("ARCHIPEL_DATA", given, "a folder that exists")
-    return [Path(given), cache()]
+    return [Path(given), cache(), PACKAGED]
 
 
 def locate(data: DataSet, file: File) -> Path | None:
@@ -118,7 +121,7 @@ def where_to_get(data: DataSet, file: File, why: str = "") -> str:
     """One sentence for who wants a set that is not here."""
     wanted = f"{data.archives[0]} (it is converted at first use)" if data.archives else file.name
     tops = data_folders()
-    target = tops[0] / data.folders[0] if len(tops) > 1 else cache() / data.folders[0]
+    target = tops[0] / data.folders[0]
     reason = f" and could not be downloaded ({why})" if why else ""
     advice = f"get {wanted} from {data.page} into {target}"
     return f"The data set {data.name} is not on this machine{reason}: {advice}."

@@ -48,8 +48,8 @@ class Tested:
         return list(pairwise(starts)) if self.test.names == self.clients else []
 
     def of_each(self, each: list[dict[str, float]]) -> dict[str, Any]:
-        """One number a client: its error, or the share of its samples that are told right."""
-        names = ("accuracy",) if self.classes else ("rmse", "mse")
+        """One number a client: its error, or how well its samples are told apart."""
+        names = ("accuracy", "auc", "f1", "calibration") if self.classes else ("rmse", "mse", "r2")
         return {f"{name}.node": np.array([one[name] for one in each]) for name in names if each}
 
     def measured(self, answers: Any, y: Any) -> dict[str, float]:

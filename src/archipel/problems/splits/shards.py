@@ -158,6 +158,18 @@ def divide(shards: Shards, fraction: float, hold: str, seed: int = 0) -> tuple[S
     return shards.keep(~held), shards.keep(held)
 
 
+def hold_clients(shards: Shards, fraction: float, seed: int) -> tuple[Shards, Shards]:
+    """Some clients to learn from, the others to test on, chosen by the seed: nobody learns from a sample of theirs."""
+    if shards.clients < 2:
+        raise BadInput("problem.hold", "files", "two files at least: some are learned from, the others tested on")
+    count = min(max(round(fraction * shards.clients), 1), shards.clients - 1)
+    held = set(np.random.default_rng([seed, 17]).permutation(shards.clients)[:count].tolist())
+    every = list(zip(shards.names, shards))
+    parts = [[one for k, one in enumerate(every) if (k in held) == wanted] for wanted in (False, True)]
+    left, taken = (join([one for _, one in part], [name for name, _ in part], shards.columns) for part in parts)
+    return left, taken
+
+
 def remaining(sizes: Any, fraction: float) -> Any:
     """How many samples clients of these sizes keep.
 
