@@ -34,6 +34,7 @@ class Case(NamedTuple):
     bare: Callable[[Any], Play]
     bound: str  # what bounds it
     rounds: int = 2000  # of the federation, more than are played
+    moved: Callable[[Any], float] | None = None  # bytes that the bare kernel reads and writes for an update
 
 
 def star(clients: int) -> Any:
@@ -137,6 +138,20 @@ def bare_peers(instance: Any) -> Play:
     return lambda rounds: kernel(rounds, models, words, x, y, edges.starts, edges.senders, weights, real(0.001))
 
 
+def peers_moved(instance: Any) -> float:
+    """One's samples; one's model, read and written; a word written; the neighbours' read."""
+    task, model = instance.task, instance.plan.tables["peer"].model
+    each = 1 if task.streams else len(task.source.y) / task.clients
+    heard = len(instance.links["peer", "peer"][0].senders) / task.clients
+    return float((each + 3 + heard) * model[0].nbytes)
+
+
+def servers_moved(instance: Any) -> float:
+    """A client's factors, and its model, read and written."""
+    basis = instance.plan.tables["client"].learn.data.basis[0, 0]
+    return float(basis.nbytes + 2 * basis[0].nbytes)
+
+
 def bare_servers(instance: Any) -> Play:
     data, graph, kernel = instance.plan.tables["client"].learn.data, instance.graph, built("servers")
     basis, curve = data.basis[:, 0].copy(), data.curve[:, 0].copy()
@@ -153,21 +168,24 @@ CASES = {
     ),
     "w1": Case((256,), w1, bench_numpy.Mean, bare_mean, "bytes: a sample is read once, from memory", 400),
     "gossip": Case(
-        (1_000, 100_000), peers("gossip"), bench_numpy.Gossip, bare_peers, "bytes: six neighbours' models, at random"
+        (1_000, 100_000), peers("gossip"), bench_numpy.Gossip, bare_peers, "bytes: six neighbours' models, at random",
+        moved=peers_moved,
     ),
     "zcdp-nfl": Case(
         (1_000, 100_000), peers("zcdp-nfl"), bench_numpy.Consensus, bare_peers,
-        "bytes: six neighbours' models, and five vectors of one's own", 200,
+        "bytes: six neighbours' models, and five vectors of one's own", 200, peers_moved,
     ),
     "zcdp-nfl, private": Case(
         (1_000, 100_000), peers("zcdp-nfl", True), bench_numpy.Consensus, bare_peers,
         "draws: forty normal ones a word", 200,
     ),
     "servers": Case(
-        (10_000, 100_000), servers, bench_numpy.Clusters, bare_servers, "bytes: a client's factors, read twice"
+        (10_000, 100_000), servers, bench_numpy.Clusters, bare_servers, "bytes: a client's factors, read twice",
+        moved=servers_moved,
     ),
     "digraph": Case(
-        (1_000, 100_000), digraph(False), bench_numpy.Mirror, bare_peers, "draws: a hundred uniform ones a sample"
+        (1_000, 100_000), digraph(False), bench_numpy.Mirror, bare_peers, "draws: a hundred uniform ones a sample",
+        moved=peers_moved,
     ),
     "digraph, private": Case(
         (1_000, 100_000), digraph(True), bench_numpy.Mirror, bare_peers, "draws: two hundred, half of them Laplace"
@@ -243,7 +261,15 @@ def measured(name: str, clients: int) -> dict[str, Any]:
         "peak_mb": round(peak),
         "compile_s": round(compiling, 1),
         "bound": case.bound,
-    }
+    } | ({} if case.moved is None else {"moved": round(case.moved(instance)), "copied_gb_s": copied()})
+
+
+def copied() -> float:
+    """How many GB a second of the processor a copy reads and writes here, of more than any cache holds."""
+    source = np.ones(1 << 23)
+    target = source.copy()
+    best = min(timed(lambda: np.copyto(target, source)) for _ in range(REPEATS))
+    return round(2 * source.nbytes / best / 1e9, 1)
 
 
 def some_rounds(work: Callable[[int], float], most: int) -> int:

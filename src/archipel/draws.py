@@ -140,3 +140,4 @@ def laplace(key: Any, purpose: Any, index: Any = 0) -> Any:
 DRAWS: list[Callable[..., Any]] = [
     scramble, key_of, bits, uniform, uniforms, integer, middle, tail, normal, normals, laplace
 ]  # fmt: skip
+MANY: list[Callable[..., Any]] = [uniforms, normals]  # those of them that are called, not inlined: each makes many

@@ -103,7 +103,7 @@ def clear(record: Any) -> None:
 
 
 def fetch(table: Any, k: Any) -> None:
-    """Node k is soon: compiled code asks memory for the first array of its row meanwhile."""
+    """Row k is needed soon: compiled code asks memory for it meanwhile; of a record, for its first array."""
 
 
 def leaves(record: Any) -> Iterator[Any]:

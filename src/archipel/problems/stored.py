@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.draws import key_of
-from archipel.node import Moment, assign, cosines, kernel
+from archipel.node import Moment, assign, cosines, fetch, kernel
 from archipel.problems.models.fourier import World, mapped
 from archipel.problems.splits.shards import Shards
 from archipel.problems.synthetic import REHEARSED, arrives, arriving
@@ -89,17 +89,32 @@ def draw(source: Any, few: Any, count: Any, round: Any) -> Any:
 
 
 @kernel
-def look(source: Any, sample: Any, moment: Any) -> Any:
-    """The client's newest sample."""
-    k = moment.node
+def newest(source: Any, k: Any) -> Any:
+    """Where the client's newest sample is."""
     first = k if source.apart[0] == 1 else source.starts[k]
     i = first + (total_of(source, k) - 1 - source.left[k, 0]) * source.apart[1]
+    if source.apart[0] == 1:
+        fetch(source.x, i + 4)  # what is looked at soon
+    return i
+
+
+@kernel
+def look(source: Any, sample: Any, moment: Any) -> Any:
+    """The client's newest sample."""
+    i = newest(source, moment.node)
     sample.target[0] = source.y[i]
     if source.phases.shape[0] > 0:
         cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])
     else:
         assign(sample.features, source.x[i])
     return True, sample
+
+
+@kernel
+def view(source: Any, sample: Any, moment: Any) -> Any:
+    """The same where inputs are the features, as it is stored."""
+    i = newest(source, moment.node)
+    return True, Seen(source.x[i], source.y[i : i + 1])
 
 
 @kernel
@@ -146,7 +161,8 @@ def streamed_task(shards: Shards, score: Score, world: World | None, horizon: in
             yield mine if world is None else mapped(world, mine)
 
     sample = Seen(np.zeros(size, dtype), np.zeros(1, dtype))
-    return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names, ahead=Ahead(draw, look))
+    ahead = Ahead(draw, look, view if world is None else None)
+    return Task(source, sample, play, size, shards.clients, score, inputs, True, shards.names, ahead=ahead)
 
 
 def played_again(task: Task, seed: int) -> Oracle:

@@ -36,11 +36,12 @@ class Ahead(NamedTuple):
     """`Task.observe` in two halves, for engines that look at some nodes together (`node.Few`), in loops that are fast.
 
     `draw(source, few, count, round)` keeps those of the first `count` nodes that have something new, and returns how
-    many; `look(source, sample, moment)` returns it, as `observe` does.
+    many; `look(source, sample, moment)` returns it, as `observe` does; `view` too, where it is stored, without a copy.
     """
 
     draw: Callable[..., Any]
     look: Callable[..., Any]
+    view: Callable[..., Any] | None = None
 
 
 class Task(NamedTuple):

@@ -164,7 +164,8 @@ def enable() -> None:
     for function in draws.DRAWS:
         if function not in _enabled:
             # nothing here divides by zero; to look would keep loops from being vectorised
-            register_jitable(**INLINE, error_model="numpy")(function)
+            options = {"forceinline": function not in draws.MANY, "error_model": "numpy"}
+            register_jitable(**INLINE | options)(function)
             _enabled.add(function)
     for plain, loop in node.FAST.items():
         if plain not in _enabled:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from archipel.node import add_matvec_transposed, add_scaled, assign, cosines, dot, matvec
+from archipel.node import add_matvec_transposed, add_scaled, assign, cosines, dot, fetch, matvec
 
 
 def features(rounds: Any, models: Any, x: Any, y: Any, z: Any, source: Any, step: Any) -> None:
@@ -20,6 +20,7 @@ def mean(rounds: Any, models: Any, words: Any, x: Any, y: Any, server: Any, step
     for n in range(rounds):
         for k in range(count):
             i = (n * count + k) % x.shape[0]
+            fetch(x, i + 4)
             assign(models[k], server)
             add_scaled(models[k], step * (y[i] - dot(models[k], x[i])), x[i])
             assign(words[k], models[k])
@@ -44,6 +45,7 @@ def graph(
             for j in range(models.shape[1]):
                 models[k, j] = 0
             for e in range(starts[k], starts[k + 1]):
+                fetch(words, senders[min(e + 8, senders.shape[0] - 1)])
                 add_scaled(models[k], weights[e], words[senders[e]])
 
 

@@ -213,7 +213,11 @@ def _row(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @type_callable(node.fetch)
 def _type_fetch(_context: Any) -> Any:
-    return lambda table, k: types.none if isinstance(table, Addressed) and not table.row else None
+    def typed(table: Any, k: Any) -> Any:
+        rows = isinstance(table, Addressed) and not table.row
+        return types.none if rows or isinstance(table, types.Array) else None
+
+    return typed
 
 
 @lower_builtin(node.fetch, Addressed, types.Integer)
@@ -221,23 +225,35 @@ def _fetch(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """The first array of the row, a model or what is said. To ask for more would keep what is needed now waiting."""
     given = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
     block = builder.bitcast(given.address, ir.IntType(64).as_pointer())
-    number = context.cast(builder, args[1], signature.args[1], types.intp)
-    kind, word, byte = signature.args[0].kind, ir.IntType(64), ir.IntType(8).as_pointer()
-    part = kind[0]
+    part = signature.args[0].kind[0]
     while is_record(part):
         part = part[0]
-    if not isinstance(part, types.Array) or part.layout != "C" or part.ndim < 2:
-        return context.get_dummy_value()
-    most, line = ir.Constant(word, FETCHED), ir.Constant(word, LINE)
-    length = load(builder, block, 1 + part.ndim)  # the stride of its rows
-    begin = builder.add(load(builder, block, 0), builder.mul(number, length))
-    length = builder.select(builder.icmp_signed("<", length, most), length, most)
+    if isinstance(part, types.Array) and part.layout == "C" and part.ndim > 1:
+        number = context.cast(builder, args[1], signature.args[1], types.intp)
+        ask_for(builder, load(builder, block, 0), load(builder, block, 1 + part.ndim), number)
+    return context.get_dummy_value()
+
+
+@lower_builtin(node.fetch, types.Array, types.Integer)
+def _fetch_row(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    array = make_array(signature.args[0])(context, builder, value=args[0])
+    number = context.cast(builder, args[1], signature.args[1], types.intp)
+    stride = cgutils.unpack_tuple(builder, array.strides, signature.args[0].ndim)[0]
+    ask_for(builder, builder.ptrtoint(array.data, ir.IntType(64)), stride, number)
+    return context.get_dummy_value()
+
+
+def ask_for(builder: Any, begin: Any, stride: Any, row: Any) -> None:
+    """The lines of a row, but not of a long one: the machine guesses what follows."""
+    word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
+    most = ir.Constant(word, FETCHED)
+    length = builder.select(builder.icmp_signed("<", stride, most), stride, most)
+    begin = builder.add(begin, builder.mul(row, stride))
     asked = ir.FunctionType(ir.VoidType(), [byte, *[ir.IntType(32)] * 3])
     prefetch = cgutils.get_or_insert_function(builder.module, asked, "llvm.prefetch.p0")
-    with cgutils.for_range_slice(builder, ir.Constant(word, 0), length, line) as (offset, _):
-        place = builder.inttoptr(builder.add(begin, offset), byte)
-        builder.call(prefetch, [place, *(ir.Constant(ir.IntType(32), flag) for flag in (1, 3, 1))])
-    return context.get_dummy_value()
+    flags = [ir.Constant(ir.IntType(32), flag) for flag in (1, 3, 1)]
+    with cgutils.for_range_slice(builder, ir.Constant(word, 0), length, ir.Constant(word, LINE)) as (offset, _):
+        builder.call(prefetch, [builder.inttoptr(builder.add(begin, offset), byte), *flags])
 
 
 @type_callable(node.clear)

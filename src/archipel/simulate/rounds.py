@@ -23,7 +23,7 @@ import numpy as np
 
 from archipel.draws import key_of, u64
 from archipel.environment import available, delay, works
-from archipel.node import FEW, NOTHING, SAID, Edge, Few, Moment, clear, fetch, kernel, row, tabled
+from archipel.node import FEW, NOTHING, SAID, Edge, Few, Moment, clear, fetch, kernel, rare, row, tabled
 from archipel.problems.task import Ahead
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.topology.links import places_of
@@ -110,7 +110,7 @@ def everyone(source: Any, few: Any, count: Any, round: Any) -> Any:
 
 @cache
 def gathering(draw: Callable[..., Any]) -> Callable[..., Any]:
-    @kernel
+    @rare
     def gather(n: Any, first: Any, last: Any, board: Any, few: Any) -> Any:
         """Who of nodes `first` to `last` - 1 works and may have something new; nobody is there yet."""
         source, conditions, seed = board.source, board.conditions, board.seed
@@ -493,12 +493,14 @@ def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable
     """The first step; how many turns have had their act by it."""
     first, *rest = plan.turns
     ahead = task.ahead or Ahead(everyone, task.observe)
+    acts = sum(not isinstance(turn, Tell) and turn.sender == role for turn in plan.turns)
+    once = ahead._replace(look=ahead.view) if ahead.view and acts == 1 else ahead  # nobody looks again
     if isinstance(first, Tell) and first.receiver == role and rest and not isinstance(rest[0], Tell):
         if rest[0].sender == role:
-            add(opening_by_tell(ahead, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
+            add(opening_by_tell(once, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
             return 2
     elif not isinstance(first, Tell) and first.sender == role:
-        add(opening_by_act(ahead, first.act), mails[0], role)
+        add(opening_by_act(once, first.act), mails[0], role)
         return 1
     add(opening(ahead), mails[0], role)
     return 0
