@@ -52,7 +52,7 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c packaging/constraints.txt -e ".[all,dev]"
 	touch $@ $(VENV)/.core
 
-$(VENV)/.docs: $(VENV)/.core
+$(VENV)/.docs: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@
 

@@ -59,3 +59,23 @@ def test_every_class_comes_from_the_package_itself():
         assert name in dir(archipel) and isinstance(getattr(archipel, name), type)
     with pytest.raises(AttributeError):
         _ = archipel.Nothing
+
+
+def test_whoever_waits_at_a_prompt_sees_a_bar_and_a_script_is_silent(monkeypatch):
+    import sys
+    from contextlib import contextmanager
+
+    from archipel import federation
+
+    seen = []
+
+    @contextmanager
+    def bar(name):
+        yield lambda done, total, what: seen.append((name, done, total))
+
+    monkeypatch.setattr(federation, "progress_bar", bar)
+    SMALL.run()
+    assert seen == []
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    SMALL.run()
+    assert seen[-1] == ("pao-fed", 40, 40)

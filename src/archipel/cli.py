@@ -4,8 +4,6 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -22,6 +20,7 @@ from archipel.cli_privacy import register
 from archipel.cli_sites import register as register_sites
 from archipel.cli_sweep import register as register_sweep
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
+from archipel.progress import progress_bar
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -209,7 +208,7 @@ def reproduce(
         raise BadInput("figure", figure, did_you_mean(figure, GALLERY))
     ready(out)
     try:
-        with progress_bar(figure) as update:
+        with progress_bar(figure, errors) as update:
             drawn = reproduce(figure, quick, update)
     except KeyboardInterrupt:
         errors.print("Stopped. A figure needs all of its runs: nothing was written.")
@@ -236,7 +235,7 @@ def bench(
     """
     from archipel.bench import measure, table
 
-    with progress_bar("bench") as update:
+    with progress_bar("bench", errors) as update:
         figures = measure(quick, update, only)
     if as_json:
         print(json.dumps(figures, indent=1))
@@ -293,7 +292,7 @@ def played(described: Any, seeds: int, name: str, at: str = "", keep: Any = None
     for note in described.setup().task.notes if kind_of(described.problem) == "files" else ():
         errors.print(note, highlight=False, soft_wrap=True)
     if not at:
-        with progress_bar(name) as update, warnings.catch_warnings():
+        with progress_bar(name, errors) as update, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: errors.print(str(message))
             if not on:
                 return described.run(seeds, update, keep=keep)
@@ -306,26 +305,10 @@ def played(described: Any, seeds: int, name: str, at: str = "", keep: Any = None
     live = Live(view, at)
     errors.print(f"Live: {live.address}", highlight=False, soft_wrap=True)
     try:
-        with progress_bar(name) as update:
+        with progress_bar(name, errors) as update:
             return described.run(seeds, update, watch=view.watch, keep=keep)
     finally:
         live.close()
-
-
-@contextmanager
-def progress_bar(name: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on a terminal; silence elsewhere."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[what]}")]
-    columns = (texts[0], BarColumn(), texts[1], TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task(name, total=None, what="")
-
-        def update(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, what=what or f"{done} of {total}")
-
-        yield update
 
 
 def show(results: dict[str, Any]) -> None:

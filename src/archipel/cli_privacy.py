@@ -83,8 +83,8 @@ def audit(
     """
     from archipel.auditing import ROUNDS, examine
     from archipel.canaries import examine_once
-    from archipel.cli import progress_bar
     from archipel.federation import Federation
+    from archipel.progress import progress_bar
 
     described = Federation.load(federation)
     with progress_bar("audit") as update:

@@ -38,6 +38,7 @@ from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
 from archipel.loading import is_of_file
 from archipel.problems.poisoned import turned_around
+from archipel.progress import progress_bar, watched
 from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
 from archipel.simulate.engine import Engine, engine_for
@@ -211,12 +212,17 @@ class Federation(Checked):
     ) -> Result:
         """Simulate it, once for each of `seeds` seeds from `seed` on. It is checked first, unless `theory` is given.
 
+        At a prompt and in a notebook a bar says how far it is; `progress` is told instead: (done, total, what).
+
         `theory` is what an earlier check of the same problem said: figures run one problem a hundred times. `keep`, a
         `simulate.checkpoint.Keep`, says where states are kept and what to go on from.
         """
         from archipel.simulate.checkpoint import NOWHERE
         from archipel.simulate.run import run
 
+        if progress is None and theory is None and watched():
+            with progress_bar(kind_of(self.algorithm)) as told:
+                return run(self, seeds, told, theory, watch, keep or NOWHERE)
         return run(self, seeds, progress, theory, watch, keep or NOWHERE)
 
     def with_(self, **changes: Any) -> "Federation":

@@ -12,6 +12,7 @@ from scipy import stats
 from archipel import Environment, Federation, Linear
 from archipel.algorithms.fedavg import FedAvg
 from archipel.deploy import wire
+from archipel.deploy.grow import why_fixed
 from archipel.deploy.masked import PROOF, WORD, Masks
 from archipel.deploy.torture.run import play
 from archipel.deploy.view import view_of
@@ -315,6 +316,12 @@ def test_clients_pay_before_words_leave_what_a_simulation_says():
     for k in range(6):
         assert sum(village.charges(f"client-{k}")) == pytest.approx(rho[k], rel=1e-9)
     assert "ledger.journal" not in village.hosts["server"].disk.copy()
+
+
+def test_nobody_can_join_while_it_runs():
+    made = federation().with_(deploy=Deployment(pace="quorum"))
+    assert "made for as many" in why_fixed(made)
+    assert not why_fixed(made.with_(algorithm=FedAvg()))
 
 
 def test_a_clock_is_refused():

@@ -200,6 +200,8 @@ def test_a_server_that_lies_gets_nothing():
         Masker(code, 2, bytes(31) + b"\1", keys)  # not its own among them
     with pytest.raises(GivenUp, match="keys that cannot be"):
         Masker(code, 2, secrets[2], [*keys[:5], keys[0]])
+    with pytest.raises(GivenUp, match="the same secret"):
+        Masker(code, 2, secrets[2], [*keys[:5], bytes(32)])
     clients[0].mask(values[0], ROUND)
     clients[0].answer(range(6), ROUND)
     with pytest.raises(GivenUp, match="a second word"):

@@ -29,6 +29,8 @@ def why_fixed(federation: Any) -> str:
         return "who talks to whom, and how links are weighed, depends on all of them"
     if not isinstance(algorithm, Composition):
         return "an algorithm of your own may depend on their number"
+    if algorithm.protect is not None and algorithm.protect.where == "sum":
+        return "masks, and shares of the noise, are made for as many"
     return Controls.fixed_clients if isinstance(algorithm.mix, Controls) else algorithm.fixed_clients
 
 

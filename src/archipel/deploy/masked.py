@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.deploy import wire
+from archipel.deploy.grow import ANY_ROUND
 from archipel.deploy.post import LOG
 from archipel.deploy.store import ANEW, Halted
 from archipel.deploy.world import World
@@ -148,12 +149,12 @@ class Masks:
 
     def can_gather(self, _: int = -1) -> bool:
         """Everyone has shown its key."""
-        mailbox, hears = self.player.mailbox, self.player.tables[WORD].ever
-        return bool((mailbox.reported[hears, self.show] >= 0).all())
+        return {said.who for said in self.player.mailbox.words[self.show]} >= self.player.tables[WORD].heard.keys()
 
     def gather(self, _: int = -1) -> None:
         known = self.player.tables[WORD].heard
-        shown = {self.place[known[said.who].number]: said.body for said in self.player.mailbox.collect(self.show, 0)}
+        words = self.player.mailbox.collect(self.show, ANY_ROUND)
+        shown = {self.place[known[said.who].number]: said.body for said in words}
         self.keys = [bytes(shown[k]) for k in range(self.code.clients)]
         self.notice()
 

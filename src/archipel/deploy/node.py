@@ -71,6 +71,7 @@ class Node:
         self.begun, self.anxious = world.now(), True
         self.left: float | None = None  # when it had played its last round
         self.quiet = 0.0  # since when nothing is left unanswered
+        self.answered: list[tuple[int, int]] = []  # of what is: letters, and pieces of the next one
         self.over, self.looked = False, self.begun
         self.reported, self.report_every = -FOREVER, STATUS
         self.checkpoints = 0
@@ -185,9 +186,12 @@ class Node:
         ):  # so that what came in is acknowledged, and who was met late gets its letters
             self.save()
         now = self.world.now()
-        if any(other.letters for other in self.office.neighbours.values()):
+        waiting = [other for other in self.office.neighbours.values() if other.letters]
+        if waiting:
             self.quiet = now
-            self.left = now if self.gate and self.gate.shut else self.left
+            answered = [(other.acked, other.sending.first if other.sending else 0) for other in waiting]
+            if answered != self.answered or (self.gate and self.gate.shut):  # a last word may take long to arrive
+                self.answered, self.left = answered, now
         end = min(self.quiet + self.linger, self.left + max(self.deploy.patience, self.linger))
         self.over = now >= end
         self.report(now=self.over)

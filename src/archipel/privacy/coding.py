@@ -91,7 +91,7 @@ def times(matrix: Any, values: Any, prime: int) -> Any:
     return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def lagrange(at: tuple[int, ...], of: tuple[int, ...], prime: int) -> Any:
     """(at, of): what values at the points `of` weigh in those at others, of polynomials with so many coefficients."""
     here, there = np.array(at, np.int64)[:, None], np.array(of, np.int64)

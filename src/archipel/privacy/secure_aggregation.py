@@ -36,7 +36,10 @@ def public(secret: bytes) -> bytes:
 
 def agreed(secret: bytes, other: bytes, *purposes: bytes) -> list[bytes]:
     """The keys that two clients have in common, one for each purpose."""
-    shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(other))
+    try:
+        shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError as problem:
+        raise GivenUp("a client shows a key that gives everyone the same secret: it lies") from problem
     infos = (b"archipel secure aggregation " + purpose for purpose in purposes)
     return [HKDF(hashes.SHA256(), KEY, salt=None, info=info).derive(shared) for info in infos]
 

@@ -14,7 +14,7 @@ from archipel.deploy.torture.simulation import Host, Simulation, Watcher
 from archipel.deployment import Deployment
 from archipel.federation import Federation
 
-SITES, ROUNDS, WEIGHTS = 8, 20, 2_500_000
+SITES, ROUNDS, WEIGHTS = 8, 20, 200_000
 CUT = 360.0  # seconds
 SPEED = 1e6  # bytes a second that a site's link carries, each way
 
