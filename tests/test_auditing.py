@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 from archipel import Delay, Environment, Federation, OnlineFed, PaoFed, Synthetic
+from archipel.algorithms.deep import FedAvgDeep
 from archipel.algorithms.online import OnlineFedSgd, PsoFed
 from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.auditing import examine, judged, tiled, twin_of, watched
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, leaves
 from archipel.parts.protect.sample import bound
+from archipel.parts.protect.word import AtWord
 from archipel.privacy.account import pay, release_cost
 from archipel.privacy.noise import disturb
 from archipel.privacy.policy import Privacy, Range
+from archipel.problems.deep import Deep
 from archipel.problems.networked import Regression
 from archipel.problems.own import Files
 from archipel.simulate.plain import PlainEngine
@@ -279,3 +282,9 @@ def test_pgfl_on_a_star_is_audited():
     described = Federation(problem, Pgfl(), Star(clusters=2), privacy=privacy, rounds=5)
     for verdict in examine(described, releases=400, rounds=2, engine="plain"):
         assert verdict.guarantee == "enforced" and not verdict.refuted
+
+
+def test_of_a_network_an_audit_says_what_to_ask_for():
+    described = Federation(Deep(), FedAvgDeep(protect=AtWord()), privacy=Privacy(epsilon=4.0, clip=1.0))
+    with pytest.raises(BadInput, match="--one-run"):
+        examine(described)

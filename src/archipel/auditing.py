@@ -160,6 +160,8 @@ def twin_of(
     if federation.topology.__class__ not in TWINS:
         right = "star or peers, or a digraph, for an audit"
         raise BadInput("topology.kind", type(federation.topology).__name__.lower(), right)
+    if algorithm.data_kind == "deep":
+        raise BadInput("audit", "of a twin", "--one-run: a twin is a linear model, and this learns a network")
     task = federation.setup().task
     loss = next(name for name, code in ONLINE_LOSSES.items() if code == task.loss)
     finite = policy.clip if np.isfinite(policy.clip) else policy.bounds.features

@@ -105,7 +105,7 @@ def transcript(described, who, sample, further, monkeypatch):
             values += further
 
     monkeypatch.setattr(at_sample, "disturb", shifted)
-    engine, said = PlainEngine(instance._replace(task=instance.task._replace(observe=seen))), []
+    engine, said = PlainEngine(instance._replace(task=instance.task._replace(observe=seen, ahead=None))), []
     for n in range(described.rounds):
         engine.advance(n, n + 1)
         mail = engine.rounds.mails[1]

@@ -71,7 +71,7 @@ class Task(NamedTuple):
     apart: bool = False  # whether clients keep their data to themselves: nothing may be taken from everyone's
     at: int | None = None  # whose part of it all this is, by number; -1: a server's; None: the whole
     declared: tuple[str, ...] = ()  # what of the data the description makes public
-    ahead: Ahead | None = None
+    ahead: Ahead | None = None  # what replaces `observe` replaces this too
     samples: tuple[int, ...] = ()  # everyone's number of samples to learn from, where it is public
 
     @property
