@@ -13,8 +13,9 @@ from archipel.draws import key_of
 from archipel.node import Edge, Moment, clear, kernel, leaves, row, tabled
 from archipel.simulate.compile import build, uncollected
 from archipel.simulate.instance import SERVER_KEYS, Instance
+from archipel.simulate.laid import Played, rounds_of
 from archipel.simulate.records import held
-from archipel.simulate.rounds import SILENT, Played, advancing, others_of, rounds_of
+from archipel.simulate.rounds import SILENT, advancing, others_of
 from archipel.turns import Tell
 
 BLOCKS = 16

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from archipel.simulate.compile import build, uncollected
 from archipel.simulate.instance import Instance
+from archipel.simulate.laid import Played, rounds_of
 from archipel.simulate.records import held
-from archipel.simulate.rounds import Played, advancing, rounds_of
+from archipel.simulate.rounds import advancing
 
 SHARED = 64  # nodes of a step that are worth a second thread
 

@@ -9,8 +9,8 @@ import numpy as np
 from archipel.errors import BadInput
 from archipel.node import mapped
 from archipel.simulate.instance import Instance, all_edges
+from archipel.simulate.laid import Rounds
 from archipel.simulate.plain import PlainEngine
-from archipel.simulate.rounds import Rounds
 from archipel.topology import Graph
 
 if TYPE_CHECKING:

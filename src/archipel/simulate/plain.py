@@ -12,7 +12,8 @@ from archipel.environment import delay
 from archipel.node import NOTHING, SAID, Rows, row, rows_of
 from archipel.problems.models.learners import answered_together
 from archipel.simulate.instance import Instance
-from archipel.simulate.rounds import UPDATES, Mail, Played, rounds_of
+from archipel.simulate.laid import Played, rounds_of
+from archipel.simulate.rounds import UPDATES, Mail
 from archipel.turns import SideBySide, Tell
 
 

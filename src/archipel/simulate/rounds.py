@@ -19,15 +19,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from archipel.draws import key_of, u64
 from archipel.environment import available, delay, works
-from archipel.node import FEW, NOTHING, SAID, Edge, Few, Moment, clear, fetch, kernel, rare, row, tabled
+from archipel.node import FEW, NOTHING, SAID, Edge, Moment, clear, fetch, kernel, rare, row
 from archipel.problems.task import Ahead
-from archipel.simulate.instance import SERVER_KEYS, Instance
-from archipel.topology.links import places_of
-from archipel.turns import Tell
+from archipel.simulate.instance import SERVER_KEYS
 
 SILENT = -4  # in `lates`: said nothing this round
 SOON = 2  # nodes from now whose rows are asked for: one takes about as long as memory does
@@ -403,140 +399,3 @@ def advancing(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
             play(n, which, 0, part, parts, board, args)
 
     return advance
-
-
-class Rounds(NamedTuple):
-    """A federation as steps and what they work on."""
-
-    steps: tuple[Callable[..., Any], ...]
-    arguments: tuple[Any, ...]  # of the steps
-    chained: Any  # the same, each with the rest in a pair
-    roles: tuple[str, ...]  # whose step it is
-    board: Board
-    mails: list[Mail]
-
-    @property
-    def updates(self) -> int:
-        """Local learning steps so far."""
-        return int(self.board.counts[:, UPDATES].sum())
-
-    @property
-    def messages(self) -> list[int]:
-        """Messages so far, of each turn."""
-        return [int(self.board.counts[:, 1 + i].sum()) for i in range(len(self.mails))]
-
-
-class Played:
-    """What an engine has done: its rounds know it."""
-
-    rounds: Rounds
-
-    @property
-    def updates(self) -> int:
-        return self.rounds.updates
-
-    @property
-    def messages(self) -> list[int]:
-        return self.rounds.messages
-
-
-def rounds_of(instance: Instance, parts: int) -> Rounds:
-    """The steps of an instance's turns, for `parts` threads."""
-    plan, task, role = instance.plan, instance.task, instance.data_role
-    mails = [mail_of(instance, i, parts) for i in range(len(plan.turns))]
-    steps, arguments, nodes = [], [], []
-
-    def add(step: Callable[..., Any], argument: Any, who: str) -> None:
-        steps.append(step)
-        arguments.append(argument)
-        nodes.append(who)
-
-    turns = list(enumerate(plan.turns))
-    done = opening_of(plan, task, role, mails, add)
-    later = any(not isinstance(turn, Tell) and turn.sender == role for i, turn in turns[done:] if i != done - 1)
-    for i, turn in turns[max(done - 1, 0) :]:
-        table = {end: nodes_of if end == role else others_of for end in (turn.sender, turn.receiver)}
-        if isinstance(turn, Tell):
-            ends = table[turn.sender], table[turn.receiver]
-            add(telling(turn.tell, turn.take, *ends, turn.receiver == role), mails[i], turn.receiver)
-            continue
-        if i >= done and turn.sender == role:
-            add(acting(sampled if task.streams else task.observe, turn.act), mails[i], turn.sender)
-        elif i >= done:
-            add(acting_without_data(turn.act), mails[i], turn.sender)
-        if turn.forge is not None:
-            add(forging(turn.forge.run), mails[i], turn.sender)
-        among = turn.sender == turn.receiver
-        step = delivering(turn.hear, turn.merge, table[turn.receiver], among, turn.receiver == role)
-        add(step, mails[i], turn.receiver)
-    chained: Any = ()
-    for mine in reversed(arguments):
-        chained = (mine, chained)
-    others = [table for name, table in plan.tables.items() if name != role]
-    rows = task.clients if later else parts
-    board = Board(
-        instance.seed, plan.tables[role], others[0] if others else instance.nothing, task.source,
-        tabled(task.sample, rows), instance.conditions, plan.settings, instance.nothing,
-        np.zeros(task.clients, np.bool_), np.zeros(task.clients if later else 0, np.bool_), tabled(some_nodes(), parts),
-        np.zeros((parts, 16), np.int64),
-    )  # fmt: skip
-    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails)
-
-
-def some_nodes() -> Few:
-    """Place for nodes that are looked at together, and for the numbers of those that come after the last."""
-    whole = np.zeros(FEW + SOON, np.int64)
-    return Few(whole, whole.astype(np.uint64), whole.astype(float), whole.astype(float))
-
-
-def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable[..., None]) -> int:
-    """The first step; how many turns have had their act by it."""
-    first, *rest = plan.turns
-    ahead = task.ahead or Ahead(everyone, task.observe)
-    acts = sum(not isinstance(turn, Tell) and turn.sender == role for turn in plan.turns)
-    once = ahead._replace(look=ahead.view) if ahead.view and acts == 1 else ahead  # nobody looks again
-    if isinstance(first, Tell) and first.receiver == role and rest and not isinstance(rest[0], Tell):
-        if rest[0].sender == role:
-            add(opening_by_tell(once, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
-            return 2
-    elif not isinstance(first, Tell) and first.sender == role:
-        add(opening_by_act(once, first.act), mails[0], role)
-        return 1
-    add(opening(ahead), mails[0], role)
-    return 0
-
-
-def mail_of(instance: Instance, i: int, parts: int) -> Mail:
-    """The words, inboxes and links of a turn."""
-    turn, late = instance.plan.turns[i], instance.plan.late
-    senders, receivers = instance.count(turn.sender), instance.count(turn.receiver)
-    routes = routes_of(instance.links[turn.sender, turn.receiver], senders)
-    if isinstance(turn, Tell):
-        return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i, instance.nothing)
-    lates = np.full(senders, SILENT, np.int16)
-    inboxes = tabled(turn.inbox, (late + 1) * receivers)
-    attack = instance.nothing if turn.forge is None else turn.forge.attack
-    return Mail(tabled(turn.word, senders), lates, inboxes, routes, late + 1, i, attack)
-
-
-def routes_of(phases: Any, senders: int) -> Routes:
-    """Links by receiver and by sender, all phases in one."""
-    starts, ends, outs, out_ends, out_weights, fan_out = [], [], [], [], [], []
-    at = 0
-    for edges in phases:
-        receivers = np.repeat(np.arange(len(edges.starts) - 1), np.diff(edges.starts))
-        order = np.argsort(edges.senders, kind="stable")
-        starts.append(edges.starts + at)
-        ends.append(edges.senders)
-        outs.append(np.concatenate([[0], np.cumsum(edges.fan_out)]) + at)
-        out_ends.append(receivers[order])
-        out_weights.append(edges.weights[order])
-        fan_out.append(edges.fan_out)
-        at += len(edges.senders)
-    weights = np.concatenate([edges.weights for edges in phases])
-    places = np.concatenate(places_of([(edges.starts, edges.senders) for edges in phases]))
-    return Routes(
-        np.stack(starts).astype(np.int64), np.concatenate(ends).astype(np.int64), weights.astype(float), places,
-        np.stack(fan_out).astype(np.int64), np.stack(outs).astype(np.int64),
-        np.concatenate(out_ends).astype(np.int64), np.concatenate(out_weights).astype(float),
-    )  # fmt: skip
