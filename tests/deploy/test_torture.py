@@ -15,6 +15,7 @@ from mutants import MUTANTS
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy.exchange import CROWDED
+from archipel.deploy.post import LOG
 from archipel.deploy.store import Store
 from archipel.deploy.torture.disk import LARGE, SimulatedDisk
 from archipel.deploy.torture.many import torture
@@ -52,6 +53,12 @@ def test_ten_thousand_seeds():
     assert not figures.wrong, figures.wrong[0]
     assert figures.counts["faults"] >= 1_000_000 and figures.node_seconds >= 1000 * 365.25 * 86_400
     assert figures.simulated >= 200 * figures.spent
+
+
+def test_after_a_torture_nodes_are_heard_again(caplog):
+    play(1)
+    LOG.warning("as before")
+    assert "as before" in caplog.text
 
 
 def test_seeds_choose_all_families_paces_and_kinds_of_faults():

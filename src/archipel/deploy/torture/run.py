@@ -110,7 +110,8 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
     doing = Faults(world, faults)
     observer.tampered, observer.gone = doing.foul, doing.gone
     world.start_all()
-    level, LOG.level = LOG.level, logging.CRITICAL
+    level = LOG.level
+    LOG.setLevel(logging.CRITICAL)
     outcome = Outcome(seed, chosen_here.family, pace, faults=faults, nodes=len(world.hosts))
     try:
         world.at(chosen_here.calm, cease, world, doing)
@@ -120,7 +121,7 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
     except Exception as problem:  # a node must not end like this
         outcome.wrong = f"{type(problem).__name__}: {problem}"
     finally:
-        LOG.level = level
+        LOG.setLevel(level)  # not by its attribute: a logger remembers what it did not say
     world.note("end", outcome.wrong)
     outcome.counts, outcome.seconds, outcome.hash = world.counts, world.time, world.hash.hexdigest()
     outcome.done = sum(host.done for host in world.hosts.values())
