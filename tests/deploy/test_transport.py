@@ -163,7 +163,7 @@ class Node:
         while self.office.waiting(self.other):
             self.got.append(self.office.take(self.other).round)
         if self.posted < until:
-            self.office.post(self.other, wire.HERE, 0, self.posted)
+            self.office.post(self.other, wire.NOTHING, 0, self.posted)  # a kind that no later one supersedes
             self.posted += 1
         if checkpoint and (self.office.posted or len(self.got) > taken):
             self.disk = self.office.state(), self.posted, tuple(self.got)
