@@ -1,6 +1,7 @@
 """Parts by name and from a user's own file: read, written back, compiled; docs/new-algorithm.md is what is tested."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -114,6 +115,10 @@ def test_a_kernel_of_a_users_file_is_found_in_the_cache(folder, monkeypatch):
     command = [sys.executable, "-c", script, str(folder / "own.toml")]
     hits = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)]
     assert hits == ["0", "1"]
+    moved_to = folder.parent / f"{folder.name}-moved"  # the same files in another place
+    shutil.copytree(folder, moved_to, ignore=shutil.ignore_patterns("cache"))
+    command[-1] = str(moved_to / "own.toml")
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "0"
 
 
 @pytest.mark.parametrize(

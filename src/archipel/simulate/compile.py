@@ -112,6 +112,8 @@ def stamp() -> str:
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {sys.version_info} {checked}".encode())
     for path in sources():
         digest.update(path.read_bytes())
+        if PACKAGE not in path.parents:  # kernels name their modules, and a user's is named after its place
+            digest.update(str(path).encode())
         if path.stat().st_mtime > LOADED:
             digest.update(f"{os.getpid()} {LOADED}".encode())
     return digest.hexdigest()[:16]
