@@ -161,3 +161,13 @@ def test_parts_make_a_different_deployment():
         Federation(STREAM, Algorithm(mix=mix, share=Portions(2)), Peers()) for mix in (None, Mean(), TrimmedMean())
     ]
     assert len({str(shared(federation)) for federation in several}) == 3
+
+
+def test_what_is_no_problem_is_told_what_one_is():
+    class Mine:
+        def task(self, *given): ...
+
+    with pytest.raises(
+        BadInput, match=r"problem = \"Mine\": expected the problem, an archipel\.problems\.task\.Problem"
+    ):
+        Federation(Mine(), PaoFed())

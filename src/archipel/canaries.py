@@ -25,7 +25,7 @@ from archipel.federation import Federation
 from archipel.parts.mix.push_whole import Mass
 from archipel.privacy.one_run import best_count, gaussian_epsilon, guessed
 from archipel.problems.models.learners import Batch, Linear
-from archipel.problems.task import Task
+from archipel.problems.task import Problem, Task
 from archipel.registry import kind_of
 from archipel.simulate.plain import PlainEngine
 
@@ -70,7 +70,7 @@ def examine_once(
 
 
 @dataclass(frozen=True)
-class Planted:
+class Planted(Problem):
     """A problem with canaries after each client's own records: those that are in, or where replaced, one of two."""
 
     problem: Any

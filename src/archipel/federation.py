@@ -37,7 +37,9 @@ from archipel.describe import (
 from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
 from archipel.loading import is_of_file
+from archipel.parts.kind import Kind
 from archipel.problems.poisoned import turned_around
+from archipel.problems.task import Problem
 from archipel.progress import progress_bar, watched
 from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
@@ -73,9 +75,10 @@ class Federation(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, part, method in (("problem", self.problem, "task"), ("algorithm", self.algorithm, "plan")):
-            if not callable(getattr(part, method, None)):
-                raise BadInput(name, type(part).__name__, f"the {name}; it is Federation(problem, algorithm, ...)")
+        for name, part, base in (("problem", self.problem, Problem), ("algorithm", self.algorithm, Kind)):
+            if not isinstance(part, base):
+                right = f"the {name}, an {base.__module__}.{base.__name__}; it is Federation(problem, algorithm, ...)"
+                raise BadInput(name, type(part).__name__, right)
         if self.named and not self.problem.takes_clients:
             right = f"none: {kind_of(self.problem)} makes its clients itself; files and deep take data of their own"
             raise BadInput("clients", "(a table)", right)
