@@ -96,7 +96,7 @@ class Fleeting:
     def page(self) -> str:
         return report_page(self.result(), live=True)
 
-    def news(self) -> dict[str, Any]:
+    def news(self, since: str) -> dict[str, Any]:
         return news(self.result())
 
 
