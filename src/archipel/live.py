@@ -109,7 +109,7 @@ class Live:
         except OSError as problem:
             raise BadInput("--page", address, f"a port that is free ({problem.strerror}), or 0") from problem
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.1,), daemon=True).start()
 
     @property
     def address(self) -> str:
