@@ -3,7 +3,8 @@
     python benchmarks/live.py            # prints JSON; some five minutes
 
 The same run with a viewer, who asks for the page and follows the events in a process of its own, and without a page,
-in turns; seconds of the processor of the whole process, the page's threads among them.
+in turns; seconds of the processor of the whole process, the page's threads among them. On a machine that others use
+these differ by more than a page costs: what the page's threads took is told by itself.
 """
 
 import json
@@ -27,11 +28,13 @@ RUNS = {  # each some ten seconds of a core
 }  # fmt: skip
 VIEWER = """
 import json, sys, time, urllib.request
-from pathlib import Path
 address = sys.argv[1]
-while b'id="data"' not in urllib.request.urlopen(address).read():
+page = ""
+while 'id="data"' not in page:
     time.sleep(0.05)
-for line in urllib.request.urlopen(address + "events"):
+    page = urllib.request.urlopen(address).read().decode()
+since = page.split('"live":"')[1].split('"')[0].replace(" ", "+")
+for line in urllib.request.urlopen(address + "events?since=" + since):
     if line.startswith(b'data: {"charts'):
         print(json.loads(line[6:])["charts"][0]["series"][0]["x"]["rounds"][-1], time.time(), flush=True)
 """
@@ -46,7 +49,9 @@ def alone(federation):
 def watched(federation):
     """Seconds, and how late the rounds were seen."""
     view, ended = Simulated(federation, "live"), {}
-    live = Live(view)
+    live, page = Live(view), []
+    answer = live.server.RequestHandlerClass.do_GET
+    live.server.RequestHandlerClass.do_GET = lambda self: (answer(self), page.append(time.thread_time()))
     viewer = subprocess.Popen([sys.executable, "-c", VIEWER, live.address], stdout=subprocess.PIPE, text=True)
     begun = time.process_time()
     federation.run(progress=lambda done, *_: ended.setdefault(done, time.time()), watch=view.watch)
@@ -58,7 +63,7 @@ def watched(federation):
         for round, end in ended.items()
         if seen and seen[0][0] < round <= seen[-1][0] and round % federation.every == 0
     ]
-    return spent, max(late, default=0.0), len(seen)
+    return spent, max(late, default=0.0), len(seen), 100 * sum(page) / spent
 
 
 def measured(federation, times=TIMES):
@@ -68,6 +73,9 @@ def measured(federation, times=TIMES):
     return {
         "seconds alone": round(statistics.median(pair[0] for pair in pairs), 2),
         "percent more, quartiles": [round(q, 2) for q in statistics.quantiles(more, n=4)],
+        "percent of the page's threads, quartiles": [
+            round(q, 2) for q in statistics.quantiles((pair[4] for pair in pairs), n=4)
+        ],
         "latest round seen after, seconds": [round(pair[2], 2) for pair in pairs],
         "events": statistics.median(pair[3] for pair in pairs),
     }

@@ -78,7 +78,7 @@ def test_trackio_reads_what_was_logged(result, tmp_path, monkeypatch):
 
 
 def test_wandb_kept_what_was_logged(result, tmp_path, monkeypatch):
-    """Offline; what its library wrote is read by its own messages (LevelDB's log: blocks of 32 kB, heads of 7 bytes)."""
+    """Offline; what its library wrote is read by its messages, out of a log of LevelDB (blocks of 32 kB)."""
     messages = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason=APART)
     for name, value in (("WANDB_MODE", "offline"), ("WANDB_DIR", str(tmp_path)), ("WANDB_SILENT", "true")):
         monkeypatch.setenv(name, value)

@@ -8,9 +8,8 @@ import json
 import re
 import secrets
 import threading
-import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from operator import itemgetter
 from typing import Any, Protocol
@@ -18,10 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from archipel.errors import BadInput
 from archipel.report import news, report_page
+from archipel.report_data import is_drawn
 from archipel.results import Result
 
 LOOK = 0.6  # seconds between two looks at what was measured
-RARELY = 50  # times as long as a look takes, at least, lie between two: who looks does not slow a run
 PATIENCE = 2.0  # seconds that who looks has to be told of the end
 HERE = ("127.0.0.1", "localhost", "::1")
 STAMP = re.compile(r"\d{1,15}( \d{1,15})*")  # of a simulation; others tell everything each time
@@ -58,14 +57,16 @@ class Simulated:
         """How many measurements each seed has, as text."""
         return " ".join(str(recorder.done_rows) for recorder in self.recorders) if self.begun() else None
 
-    def result(self, rounds: Iterable[int] | None = None) -> Result:
-        """What was measured so far, or of it these rounds only."""
+    def result(self, rounds: Sequence[int] | None = None) -> Result:
+        """What was measured so far; or of some rounds what is drawn, and all of the last of them."""
         begun = self.begun()
         parts = [(recorder.rows, recorder.done_rows) for recorder in begun]
         if rounds is None:
             rows = [row for found, done in parts for row in found[:done]]
         else:
-            rows = [row for found, done in parts for n in rounds for row in found[slice(*of_round(found, done, n))]]
+            found = [rows[slice(*of_round(rows, done, n))] for rows, done in parts for n in rounds]
+            tabled = {row[2] for row in found[-1] if row[4] and not is_drawn(row[2])}
+            rows = [row for one in found for row in one if row[2] not in tabled or row[1] == rounds[-1]]
         if not self.text:
             self.text = self.described.to_toml()
         return Result(self.text, rows, [{} for _ in begun], graph=begun[0].graph, name=self.name)
@@ -166,7 +167,7 @@ def handler_of(live: Live) -> type[BaseHTTPRequestHandler]:
             live.followers.add(threading.current_thread())
             try:
                 while True:
-                    over, stamp, begun = live.ended.is_set(), live.view.stamp(), time.thread_time()
+                    over, stamp = live.ended.is_set(), live.view.stamp()
                     if stamp is not None and str(stamp) != since:
                         told = json.dumps(live.view.news(since), separators=(",", ":"))
                         since = str(stamp)
@@ -175,7 +176,7 @@ def handler_of(live: Live) -> type[BaseHTTPRequestHandler]:
                     if over:
                         self.wfile.write(b"event: over\ndata: {}\n\n")
                         return
-                    live.ended.wait(max(LOOK, RARELY * (time.thread_time() - begun)))
+                    live.ended.wait(LOOK)
             except OSError:  # who looked has gone
                 return
             finally:

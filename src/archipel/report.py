@@ -127,7 +127,7 @@ def sentence(result: "Result") -> str:
 
 def final(measured: Measured, metric: str, level: bool = False) -> tuple[str, str]:
     """The last value of a metric, in dB if so wanted, and how far seeds are from each other."""
-    values, unit = np.array(measured.last(metric)[""]), measured.result.unit
+    values, unit = np.array(measured.last(metric)), measured.result.unit
     if level:
         with np.errstate(divide="ignore", invalid="ignore"):
             shown, values = f"{10 * np.log10(values.mean()):.2f} dB", 10 * np.log10(values)

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -50,6 +52,11 @@ METRICS = {
 }
 
 
+def is_drawn(metric: str) -> bool:
+    """Whether there is a curve of what a metric says of single clients and clusters."""
+    return metric.endswith(SINGLE) and metric.split(".")[0] not in UNDRAWN and ".server." not in metric
+
+
 def words_of(metric: str) -> Words:
     """How a metric, of all or of single nodes, is spoken of."""
     base = metric
@@ -68,20 +75,15 @@ def scores(result: "Result | Measured") -> list[str]:
 
 
 class Measured:
-    """A result's measurements, sorted once: by metric, round and node the values of the seeds."""
+    """A result's measurements, sorted once: by metric and round the nodes' values, a seed each."""
 
     def __init__(self, result: "Result"):
         self.result = result
-        self.values: dict[str, dict[int, dict[str, list[float]]]] = {}
-        before: tuple[Any, Any] = (None, None)
-        here: dict[str, list[float]] = {}
-        for _, round, metric, value, node in result.rows:  # many of a metric and a round follow each other
-            if before != (metric, round):
-                before = metric, round
-                here = self.values.setdefault(metric, {}).setdefault(round, {})
-            here.setdefault(node, []).append(value)
+        self.values: dict[str, dict[int, list[dict[str, float]]]] = {}
+        for (_, round, metric), rows in groupby(result.rows, itemgetter(0, 1, 2)):  # they follow each other
+            self.values.setdefault(metric, {}).setdefault(round, []).append(dict(map(itemgetter(4, 3), rows)))
         sent = [metric for metric in self.values if metric.startswith("bytes.")]
-        self.bytes = {n: sum(mean(self.values[m][n][""]) for m in sent) for n in self.rounds("updates")}
+        self.bytes = {n: sum(mean(self.at(m, n)) for m in sent) for n in self.rounds("updates")}
         self.paid = {n: max(self.of_nodes("epsilon.node", n)) for n in self.rounds("epsilon.node")}
 
     def metrics(self) -> list[str]:
@@ -90,26 +92,32 @@ class Measured:
     def rounds(self, metric: str) -> list[int]:
         return sorted(self.values.get(metric, ()))
 
-    def last(self, metric: str) -> dict[str, list[float]]:
-        """What was measured in the last round, by node."""
-        return self.values[metric][max(self.values[metric])]
+    def at(self, metric: str, round: int, node: str = "") -> list[float]:
+        """What the seeds had in a round."""
+        return [one[node] for one in self.values[metric][round] if node in one]
+
+    def last(self, metric: str, node: str = "") -> list[float]:
+        """What the seeds had in the last round."""
+        return self.at(metric, max(self.values[metric]), node)
 
     def total(self, what: str) -> float:
         """Traffic of all links together: `parameters` or `bytes`, a mean over seeds."""
-        return sum(mean(self.last(metric)[""]) for metric in self.values if metric.startswith(f"{what}."))
+        return sum(mean(self.last(metric)) for metric in self.values if metric.startswith(f"{what}."))
 
     def of_nodes(self, metric: str, round: int) -> list[float]:
         """The nodes' values in a round, each a mean over seeds."""
-        return [mean(values) for values in self.values[metric][round].values()]
+        seeds = self.values[metric][round]
+        return list(seeds[0].values()) if len(seeds) == 1 else [mean(self.at(metric, round, k)) for k in seeds[0]]
 
     def nodes(self, metric: str) -> list[str]:
-        return list(self.last(metric))
+        return list(self.values[metric][max(self.values[metric])][0])
 
     def series(self, metric: str, name: str, node: str = "") -> dict[str, Any]:
         """One curve: the mean over seeds, and the lowest and the highest of them."""
-        rounds = [n for n in self.rounds(metric) if node in self.values[metric][n]]
-        each = [self.values[metric][n][node] for n in rounds]
-        return self.curve(name, rounds, list(map(mean, each)), list(map(min, each)), list(map(max, each)))
+        known = {n: self.at(metric, n, node) for n in self.rounds(metric)}
+        rounds = [n for n, values in known.items() if values]
+        low, middle, high = ([of(known[n]) for n in rounds] for of in (min, mean, max))
+        return self.curve(name, rounds, middle, low, high)
 
     def spread(self, metric: str) -> dict[str, Any]:
         """The middle of all nodes, and where four of five of them are."""
@@ -169,8 +177,7 @@ def charts(measured: Mapping[str, Measured]) -> list[dict[str, Any]]:
     if len(measured) == 1:
         (alone,) = measured.values()
         for metric in alone.metrics():
-            drawn = metric.endswith(SINGLE) and metric.split(".")[0] not in UNDRAWN and ".server." not in metric
-            if drawn and metric not in doubled:
+            if is_drawn(metric) and metric not in doubled:
                 found.append(single(alone, metric))
     return [one for one in found if one["series"]]
 
@@ -228,7 +235,7 @@ def clients(measured: Measured) -> dict[str, Any] | None:
         nodes = measured.nodes(metric) if metric.endswith(SINGLE) else []
         if nodes and (metric.endswith(".node") or (graph is not None and len(nodes) == graph.clients)):
             label = words_of(metric).label.removesuffix(" so far")
-            columns[label] = {int(k): mean(values) for k, values in measured.last(metric).items()}
+            columns[label] = {int(k): mean(measured.last(metric, k)) for k in nodes}
     paid = next((ledger for ledger in result.ledgers if ledger is not None), None)
     names = {client_name(graph, k): k for k in {k for column in columns.values() for k in column}}
     for node in paid["nodes"] if paid else ():
