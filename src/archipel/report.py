@@ -49,10 +49,10 @@ def write_report(result: "Result", path: "Path") -> None:
 def report_page(result: "Result", live: Any = False) -> str:
     """The page of one federation; a `live` one asks for what is new, since the stamp that this is."""
     measured = Measured(result)
-    data = {"charts": charts({"": measured}), "clients": clients(measured), "network": network(result)}
+    curves, graph = charts({"": measured}), network(result)
+    data = {"charts": curves, "clients": clients(measured), "network": graph, "live": live}
     parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(measured)]
-    parts += drawn(data["charts"])
-    graph = data["network"]
+    parts += drawn(curves)
     if result.notes:
         said = "".join(f"<li>{html.escape(note)}</li>" for note in result.notes)
         parts.append(section("What was seen in the data", f"<ul>{said}</ul>"))
@@ -65,7 +65,7 @@ def report_page(result: "Result", live: Any = False) -> str:
     parts += [section(title, body) for title, body in result.pictures()]
     parts.append(folded("Description", f"<pre>{description(result.description)}</pre>"))
     parts.append(folded("Theory and speed", beside({"value": numbers_of_theory(result)})))
-    return page(result.name or "A federation", parts, data | {"live": live})
+    return page(result.name or "A federation", parts, data)
 
 
 def news(result: "Result") -> dict[str, Any]:
