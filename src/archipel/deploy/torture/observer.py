@@ -8,7 +8,7 @@
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -83,7 +83,7 @@ class Observer(Watcher):
 
     def __init__(self) -> None:
         self.world: Any = None
-        self.records: dict[str, Record] = {}
+        self.records: defaultdict[str, Record] = defaultdict(Record)
         self.letters: dict[tuple[str, int, str, int, int], bytes] = {}
         self.words: dict[tuple[str, int, int], set[bytes]] = {}
         self.tampered: dict[str, int] = {}
@@ -96,7 +96,7 @@ class Observer(Watcher):
         self.world, self.calm, self.bound = world, calm, bound
 
     def record(self, host: Host) -> Record:
-        return self.records.setdefault(host.label, Record())
+        return self.records[host.label]
 
     # --- a life begins ------------------------------------------------------------------------------------------------
 
