@@ -134,11 +134,6 @@ def test_what_is_refused(folder, what):
         loaded(folder, change).instance()
 
 
-def test_units_that_are_to_be_learned_are_refused_with_the_reason():
-    with pytest.raises(BadInput, match=r"sums that are private need public bounds, and who knows bounds can declare"):
-        Files(data="x", scale="private")
-
-
 def test_a_problem_that_makes_its_clients_itself():
     with pytest.raises(BadInput, match="linear makes its clients itself"):
         Federation(Linear(), FedAvg(), clients=Clients(("ann",)))

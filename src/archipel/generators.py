@@ -11,7 +11,7 @@ import numpy as np
 
 from archipel.draws import BATCH, PRIVACY, bits, uniform
 from archipel.privacy import noise
-from archipel.privacy.discrete import secure_integers
+from archipel.privacy.discrete import rejected, secure_integers
 
 
 def generator(key: Any, purpose: int, index: int = 0) -> np.random.Generator:
@@ -70,12 +70,5 @@ def add_discrete(values: Any, deviation: float, key: Any) -> None:
     if noise.noise_is_secure():
         values[:] = secure_integers(values, float(deviation))
         return
-    draw, scale = generator(key, PRIVACY), np.floor(deviation) + 1.0
-    waiting = np.arange(len(values))
-    while len(waiting):
-        far = np.floor(draw.exponential(scale, len(waiting)))
-        minus, coin = draw.random(len(waiting)) < 0.5, draw.random(len(waiting))
-        gap = (far - deviation**2 / scale) / deviation
-        taken = (coin < np.exp(-0.5 * gap**2)) & ~(minus & (far == 0))
-        values[waiting[taken]] += np.where(minus, -far, far)[taken].astype(np.int64)
-        waiting = waiting[~taken]
+    draw = generator(key, PRIVACY)
+    rejected(values, float(deviation), lambda count: 1.0 - draw.random((3, count)))

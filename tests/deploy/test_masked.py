@@ -3,6 +3,7 @@
 import logging
 import random
 from collections import Counter, defaultdict
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import stats
 
 from archipel import Environment, Federation, Linear
 from archipel.algorithms.fedavg import FedAvg
-from archipel.deploy import wire
+from archipel.deploy import masked, wire
 from archipel.deploy.grow import why_fixed
 from archipel.deploy.masked import PROOF, WORD, Masks
 from archipel.deploy.torture.run import play
@@ -22,8 +23,9 @@ from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.summed import Summed
 from archipel.parts.share.whole import Whole
 from archipel.privacy.coding import unpacked
+from archipel.privacy.excess import later
 from archipel.privacy.policy import Privacy
-from archipel.privacy.secure_aggregation import public
+from archipel.privacy.secure_aggregation import Masker, add_from, public
 from archipel.topology import Servers
 
 CHANGES = {"share": Whole(change=True), "mix": Mean(0)}
@@ -41,42 +43,70 @@ def quorum(made, share=0.5):
     return Village(made, pace="quorum", quorum=share, deadline=5.0, patience=1e6)
 
 
+class Noted(NamedTuple):
+    words: Any  # (round, client) -> a word before it is masked
+    sums: Any  # round -> who is in it, and the sum as it came out of its masks
+    used: Any  # round -> the sum without the noise that it does not need
+    seeds: Any  # (round, client) -> of all its excess
+
+
 @pytest.fixture
 def noted(monkeypatch):
-    """Every word before it is masked, by round and client; and every sum as it came out of its masks."""
-    words, sums = defaultdict(dict), {}
-    mask = Masks.mask
+    found = Noted({}, {}, {}, {})
+    mask, opened, take_off = Masker.mask, Masks.open, masked.unmasked
 
-    def masking(self, me, data, said, settings, moment):
-        came = mask(self, me, data, said, settings, moment)
-        words[moment.round][moment.node] = self.inner.values.copy()
+    def masking(self, values, n):
+        found.words[n, self.number] = values.astype(int)
+        return mask(self, values, n)
+
+    def act(self, me, data, said, settings, moment):
+        came = masked_act(self, me, data, said, settings, moment)
+        found.seeds[moment.round, moment.node] = self.seed
         return came
-
-    opened = Masks.open
 
     def opening(self, me, inbox, settings, moment):
         true = self.own
-        who = tuple(np.flatnonzero(self.held.there).tolist())
 
         def merge(me, heard, settings, moment):
-            sums[moment.round] = who, heard.total.copy()
+            found.used[moment.round] = heard.total.copy(), np.flatnonzero(inbox.there * self.held.there).tolist()
             true.merge(me, heard, settings, moment)
 
+        def unmasking(*given):
+            total, wrong = take_off(*given)
+            found.sums[moment.round] = np.flatnonzero(self.held.there).tolist(), total
+            return total, wrong
+
+        monkeypatch.setattr(masked, "unmasked", unmasking)
         self.own = true._replace(merge=merge)
         opened(self, me, inbox, settings, moment)
         self.own = true
 
-    monkeypatch.setattr(Masks, "mask", masking)
+    masked_act = Masks.mask
+    monkeypatch.setattr(Masker, "mask", masking)
+    monkeypatch.setattr(Masks, "mask", act)
     monkeypatch.setattr(Masks, "open", opening)
-    return words, sums
+    return found
 
 
 def check_sums(noted, prime):
     """Sums are those of the integers of who is in them, to the bit."""
-    words, sums = noted
-    for n, (who, total) in sums.items():
-        assert np.array_equal(total, sum(words[n][k] for k in who) % prime), n
-    return len(sums)
+    for n, (who, total) in noted.sums.items():
+        assert np.array_equal(total, sum(noted.words[n, k] for k in who) % prime), n
+    return len(noted.sums)
+
+
+def check_excess(noted, excess, prime):
+    """Less the parts of noise that such a sum does not need, of those who answered, drawn part by part."""
+    for n, (total, answered) in noted.used.items():
+        who, rest = noted.sums[n]
+        rest, seeds = rest.astype(int), {k: noted.seeds[n, k] for k in answered}
+        for part, (below, deviation) in enumerate(zip(excess.below, excess.deviations)):
+            for seed in seeds.values() if len(who) >= below else ():
+                one = np.zeros(len(rest), int)
+                add_from(one, deviation, later(seed, part))
+                rest -= one
+        assert np.array_equal(total % prime, rest % prime), n
+    return len(noted.used)
 
 
 AWAY = Environment(availability=0.8)
@@ -122,9 +152,10 @@ def test_sums_are_exact_with_a_third_dropping_at_any_point(seed, noted):
     for name in draw.sample(sorted(set(village.hosts) - {"server"}), 3):
         village.world.at(draw.uniform(0.2, 1.2), village.kill, name, draw.choice([4.0, 1e9]))
     village.until(lambda: village.nodes["server"].player.finished)
-    counts = [len(who) for who, _ in noted[1].values()]
+    counts = [len(who) for who, _ in noted.sums.values()]
     assert check_sums(noted, 2**24 - 3) >= 5 and min(counts) >= 6
     assert any(count < 9 for count in counts)
+    assert check_excess(noted, made.instance().plan.masks.excess, 2**24 - 3) >= 5
 
 
 @pytest.mark.parametrize("most", [12, pytest.param(10**6, marks=pytest.mark.long)], ids=["some points", "every point"])
@@ -149,7 +180,8 @@ def test_a_crash_at_any_point_changes_nothing(most):
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_are_exact_when_anyone_is_killed_and_comes_back(seed, noted):
     """The server too; links lose and repeat, and rounds do not wait for who is away."""
-    draw, village = random.Random(seed), quorum(federation(clients=6, rounds=8))
+    made = federation(clients=6, rounds=8)
+    draw, village = random.Random(seed), quorum(made)
     village.lossy(loss=0.05, repeat=0.05, late=0.05)
 
     def each(who):
@@ -160,6 +192,7 @@ def test_sums_are_exact_when_anyone_is_killed_and_comes_back(seed, noted):
     village.until(lambda: village.nodes["server"].player.finished)
     assert sum(host.lives for host in village.hosts.values()) > 9
     assert check_sums(noted, 2**24 - 3) > 2
+    assert check_excess(noted, made.instance().plan.masks.excess, 2**24 - 3) > 2
 
 
 def test_a_torture_says_that_it_cannot_follow_masks():
@@ -179,7 +212,7 @@ def test_who_drops_before_its_word_is_not_in_the_sum_and_who_drops_after_it_is(s
 
     village.seen.each = each
     village.until(lambda: village.nodes["server"].player.finished)
-    assert check_sums(noted, 2**24 - 3) == 4 and len(noted[1][2][0]) == counted and len(noted[1][3][0]) == 6
+    assert check_sums(noted, 2**24 - 3) == 4 and len(noted.sums[2][0]) == counted and len(noted.sums[3][0]) == 6
 
 
 def test_with_fewer_the_round_is_given_up_with_a_sentence(caplog, noted):
@@ -190,6 +223,30 @@ def test_with_fewer_the_round_is_given_up_with_a_sentence(caplog, noted):
     village.until(lambda: village.nodes["server"].player.finished)
     assert "is given up: 3 words, 4 are needed" in caplog.text
     assert check_sums(noted, 2**24 - 3) < 4
+
+
+def test_a_seed_is_told_by_who_is_in_the_sum_and_says_nothing_of_what_stays(noted, monkeypatch):
+    """Six of nine are listed, then all: what the others answer is no seed; a told one is on its sender's chain."""
+    told = []
+    answer = Masks.answer
+
+    def answering(self, me, data, said, settings, moment):
+        if moment.round == 1:
+            self.listed[6:] = 0  # a server that lies about who is in its sum
+        came = answer(self, me, data, said, settings, moment)
+        told.append((moment.round, moment.node, bytes(said.seed)))
+        return came
+
+    monkeypatch.setattr(Masks, "answer", answering)
+    made = federation(clients=9, rounds=2)
+    village = quorum(made, 1.0)
+    village.until(lambda: len(told) == 18)
+    levels = len(made.instance().plan.masks.excess.below)
+    for n, k, seed in told:
+        assert seed == (noted.seeds[0, k] if n == 0 else bytes(32)), (
+            "of a sum of all, everything; of one of few, nothing"
+        )
+    assert levels == 3 and len({seed for n, _, seed in told if n == 0}) == 9
 
 
 # --- what is on the wire ---------------------------------------------------------------------------------------------
@@ -267,7 +324,7 @@ def test_two_that_lie_and_the_round_is_given_up(monkeypatch, noted, caplog):
     lying(monkeypatch, {2, 3})
     village = Village(federation(rounds=2))
     village.run()
-    assert "is given up: what clients answered does not fit together" in caplog.text and not noted[1]
+    assert "is given up: what clients answered does not fit together" in caplog.text and not noted.sums
 
 
 def test_a_server_that_makes_up_a_key_is_found_out(monkeypatch):

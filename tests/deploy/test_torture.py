@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import tracemalloc
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,13 @@ CORPUS = [
     if line and not line.startswith("#")
 ]
 BATCH = 25
+played = cache(play)  # several tests look at a seed's outcome
 
 
 @pytest.mark.parametrize("first", range(0, 200, BATCH))
 def test_two_hundred_seeds(first):
     for seed in range(first, first + BATCH):
-        outcome = play(seed)
-        assert not outcome.wrong, outcome
+        assert not played(seed).wrong, played(seed)
 
 
 @pytest.mark.parametrize(("seed", "what"), CORPUS, ids=[seed for seed, _ in CORPUS])
@@ -66,20 +67,20 @@ def test_seeds_choose_all_families_paces_and_kinds_of_faults():
     assert {one.family for one in settings} == set(known())
     assert {one.federation.deploy.pace for one in settings} == {"quorum", "clock", "replay"}
     assert {one.federation.deploy.durable for one in settings} == {True, False}
-    kinds = {fault.kind for seed in range(0, 60, 3) for fault in play(seed).faults}
+    kinds = {fault.kind for seed in range(0, 60, 3) for fault in played(seed).faults}
     assert len(kinds) >= 15, kinds
 
 
 def test_a_seed_gives_the_same_history_again_in_another_process_too():
     for seed in (3, 4, 8):
-        first = play(seed)
+        first = played(seed)
         assert play(seed, trace=True).hash == first.hash
         code = f"from archipel.deploy.torture.run import play; print(play({seed}).hash)"
         run = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": str(seed)}
         )
         assert run.stdout.strip() == first.hash, run.stderr
-    assert play(13).hash != play(23).hash
+    assert played(13).hash != played(23).hash
 
 
 # --- it can find bugs -----------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_a_sum_of_shares_loses_hardly_more_than_a_gaussian(deviation, shares, st
     for _ in range(shares - 1):
         total = np.convolve(total, one)
     here, there = np.append(np.zeros(steps), total), np.append(total, np.zeros(steps))
-    more, mu = discrete.closeness(deviation, shares, 1), steps / (math.sqrt(shares) * deviation)
+    more, mu = discrete.closeness(shares * deviation**2, deviation, shares, 1), steps / (math.sqrt(shares) * deviation)
 
     def gaussian(mu, epsilon):
         return stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)

@@ -270,6 +270,7 @@ CORRELATED, SECAGG = "archipel.privacy.correlated", "archipel.privacy.secure_agg
 CODING = "archipel.privacy.coding"
 PRIVATE, GAUSS, LEDGER = "archipel.privacy.individual", "archipel.privacy.gaussian", "archipel.privacy.ledger"
 DISCRETE, GENERATORS = "archipel.privacy.discrete", "archipel.generators"
+EXCESS = "archipel.privacy.excess"
 
 ACCOUNTS = suite("account", "test_an_account_never_holds_more_than_its_limit")
 LEDGERS = suite("account", "test_an_account_and_a_ledger_agree")
@@ -352,6 +353,14 @@ MUTANTS = {
         DISCRETE, "grid", returned(lambda g: g._replace(sensitivity=g.sensitivity * 0.9)),
         suite("discrete", "test_nothing_wraps_and_rounding_is_in_the_sensitivity")),
     "noise as if nobody dropped": (CODING, "code_of", returned(lambda c: c._replace(needed=c.clients)), NOISE_OF_ONE),
+    "excess: as if no server lied": (
+        EXCESS, "kept_of", lambda true: lambda sizes, clients, known, lying=True: true(sizes, clients, known, False),
+        suite("excess", "test_the_noise_of_a_sum_suffices_whatever_lists_a_server_shows", 6, 4, 1)),
+    "excess: a client's own noise counts": (
+        EXCESS, "kept_of", lambda true: lambda sizes, clients, known, lying=True: true(sizes, clients, 0, lying), PAID),
+    "excess: seeds of what stays are told": (
+        EXCESS, "later", lambda true: lambda seed, steps: true(seed, min(steps, 1)),
+        suite("excess", "test_a_told_seed_gives_all_later_parts", bytes(range(32)))),
     "a sum costs half": (ACCOUNT, "release_cost", returned(lambda cost: cost / 2), PAID),
 }  # fmt: skip
 

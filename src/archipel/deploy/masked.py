@@ -1,8 +1,9 @@
 """Masked words on the network: the turns of secure aggregation (`privacy.secure_aggregation`) around those of a plan.
 
 Before the first round every client shows its key to the server, and is told everyone's. In a round a client's word is
-masked; when the server has collected words it says whose, clients answer, and the sum comes out of its masks and goes
-where a simulation's does. All are turns as others are, and what a node remembers between them is in its checkpoint.
+masked; when the server has collected words it says whose, clients answer, and the sum comes out of its masks, without
+the noise that it does not need (`privacy.excess`), and goes where a simulation's does. All are turns as others are, and
+what a node remembers between them is in its checkpoint.
 """
 
 import hashlib
@@ -13,12 +14,14 @@ import numpy as np
 
 from archipel.deploy import wire
 from archipel.deploy.grow import ANY_ROUND
+from archipel.deploy.pace import FOREVER
 from archipel.deploy.post import LOG
 from archipel.deploy.store import ANEW, Halted
 from archipel.deploy.world import World
 from archipel.errors import BadInput
 from archipel.node import NOTHING, SAID, emptied
-from archipel.privacy.coding import Code, GivenUp, packed, unmasked, unpacked
+from archipel.privacy.coding import SEED, Code, GivenUp, packed, unmasked, unpacked
+from archipel.privacy.excess import later, seed_of
 from archipel.turns import Plan, Tell, Turn
 
 KEY, PROOF = 32, 1024  # bytes of a public key, and of what shows whose it is, at most
@@ -38,9 +41,10 @@ class Listed(NamedTuple):
 
 
 class Pads(NamedTuple):
-    """An answer."""
+    """An answer, and the seed of the noise that the sum does not need; zeros: there is none."""
 
     pads: Any
+    seed: Any
 
 
 class Shown(NamedTuple):
@@ -69,15 +73,17 @@ class Masks:
         self.group, self.place = group, {number: i for i, number in enumerate(group)}  # clients of one server
         self.keys: list[bytes] = []  # everyone's, at a server with proofs; none: the beginning is not over
         self.masker: Any = None
+        self.seed = b""  # of the excess in the last word
         self.listed, self.listed_in = np.zeros(code.clients, np.uint8), -1  # who is in the sum, and of which round
         self.inner = emptied(self.own.word)
         self.held = self.collected()
-        none = np.zeros(0, np.uint8)
         width, first = code.bits // 8, len(plan.turns)
         word = Masked(np.zeros((code.size + code.corrected * code.rows) * width, np.uint8))
         listed = Listed(np.zeros(-(-code.clients // 8), np.uint8))
-        pads = Pads(np.zeros(code.rows * width, np.uint8))
-        answers = Collected(np.zeros((code.clients, code.rows), np.uint64), none, np.zeros(code.clients, np.uint8))
+        seed = np.zeros(SEED if code.excess else 0, np.uint8)
+        pads = Pads(np.zeros(code.rows * width, np.uint8), seed)
+        seeds = np.zeros((code.clients, len(seed)), np.uint8)
+        answers = Collected(np.zeros((code.clients, code.rows), np.uint64), seeds, np.zeros(code.clients, np.uint8))
         one, everyone = (Shown(np.zeros(count * (KEY + PROOF), np.uint8)) for count in (1, code.clients))
         speak = self.own._replace(
             act=self.mask, hear=self.collect, merge=self.close, word=word, inbox=self.collected(), side_by_side=None
@@ -96,6 +102,15 @@ class Masks:
         code = self.code
         sizes = (code.size, np.uint64), (code.corrected * code.rows, np.uint64), (code.clients, np.uint8)
         return Collected(*(np.zeros(size, dtype) for size, dtype in sizes))
+
+    @property
+    def over(self) -> bool:
+        """Whether the beginning is."""
+        return bool(self.keys)
+
+    def wakes(self) -> float:
+        """Only letters bring it on."""
+        return FOREVER
 
     # --- the beginning ------------------------------------------------------------------------------------------------
 
@@ -171,10 +186,15 @@ class Masks:
     # --- a round ------------------------------------------------------------------------------------------------------
 
     def mask(self, me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
-        """A client acts as in a simulation, and masks what it says."""
+        """A client acts as in a simulation, and masks what it says, with noise for those who may drop."""
         came = self.own.act(me, data, self.inner, settings, moment)
         if came == SAID:
-            word, fixes = self.masker.mask(self.inner.values, int(moment.round))
+            values, excess = self.inner.values.copy(), self.code.excess
+            if excess:
+                replayed = self.player.pace.replay
+                self.seed = seed_of(self.inner.seed[0]) if replayed else secret_of(self.player.world)
+                excess.add(values, self.seed, 0, int(moment.round))
+            word, fixes = self.masker.mask(values % self.code.prime, int(moment.round))
             said.masked[:] = packed(np.append(word, fixes.reshape(-1)), self.code.bits)
         return came
 
@@ -198,19 +218,28 @@ class Masks:
         self.listed, self.listed_in = np.unpackbits(said.listed)[: self.code.clients].copy(), int(moment.round)
 
     def answer(self, me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
-        """The sum of the pads for those who are in the sum; nothing where something is wrong with the list."""
+        """The sum of the pads for those who are in the sum; nothing where something is wrong with the list.
+
+        Who is in it itself tells the seed of what its noise has too much there.
+        """
         if self.listed_in != moment.round:
             return NOTHING
+        listed, excess = np.flatnonzero(self.listed).tolist(), self.code.excess
         try:
-            pads = self.masker.answer(np.flatnonzero(self.listed).tolist(), int(moment.round))
+            pads = self.masker.answer(listed, int(moment.round))
         except GivenUp as reason:
             LOG.warning("round %d: %s", moment.round, reason)
             return NOTHING
         said.pads[:] = packed(pads, self.code.bits)
+        if excess and self.masker.said == moment.round and self.masker.number in listed:
+            kept = excess.kept(len(listed))
+            if kept < len(excess.below):
+                said.seed[:] = np.frombuffer(later(self.seed, kept), np.uint8)
         return SAID
 
     def hear(self, inbox: Any, said: Any, settings: Any, edge: Any) -> None:
         inbox.total[self.place[edge.sender]] = unpacked(said.pads, self.code)
+        inbox.fixes[self.place[edge.sender]] = said.seed
         inbox.there[self.place[edge.sender]] = 1
 
     def open(self, me: Any, inbox: Any, settings: Any, moment: Any) -> None:
@@ -228,6 +257,8 @@ class Masks:
             LOG.warning("round %d: what %s answered, or was dealt, does not fit: left out", moment.round, name)
         heard = emptied(self.own.inbox)
         heard.total[:] = total
+        for k in np.flatnonzero(inbox.fixes.any(1) * self.held.there).tolist() if code.excess else ():
+            code.excess.add(heard.total, bytes(inbox.fixes[k]), code.excess.kept(count), int(moment.round), -1)
         heard.heard[0] = count
         self.own.merge(me, heard, settings, moment)
 
@@ -235,11 +266,16 @@ class Masks:
 
     def state(self) -> dict[str, Any]:
         rounds = [self.masker.said, self.masker.answered] if self.masker else [-1, -1]
-        known = {"secret": self.secret, "keys": b"".join(self.keys), "rounds": [self.listed_in, *rounds]}
+        known = {
+            "secret": self.secret,
+            "seed": self.seed,
+            "keys": b"".join(self.keys),
+            "rounds": [self.listed_in, *rounds],
+        }
         return {**known, "listed": self.listed, **self.held._asdict()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.secret, self.listed = bytes(state["secret"]), np.array(state["listed"])
+        self.secret, self.seed, self.listed = bytes(state["secret"]), bytes(state["seed"]), np.array(state["listed"])
         self.keys = split(bytes(state["keys"]), self.code.clients)
         self.held = Collected(*(np.array(state[name]) for name in Collected._fields))
         self.listed_in, said, answered = state["rounds"]

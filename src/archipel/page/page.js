@@ -129,17 +129,33 @@
   addEventListener("beforeprint", () => printed(true));
   addEventListener("afterprint", () => printed(false));
 
+  // Points that are new, or are now of more seeds, into a curve, by their round.
+  const axes = (series) => Object.keys(series.x).filter((axis) => axis !== "rounds");
+  const same = (old, now) => old.length === now.length && old.every((series, i) => axes(now[i]).every((axis) => series.x[axis]));
+  function join(series, now) {
+    const at = new Map(series.x.rounds.map((round, i) => [round, i]));
+    now.x.rounds.forEach((round, k) => {
+      const i = at.get(round) ?? series.x.rounds.length;
+      for (const axis of Object.keys(series.x)) series.x[axis][i] = now.x[axis]?.[k] ?? 0;
+      for (const value of ["mean", "low", "high"]) series[value][i] = now[value][k];
+    });
+    series.band ||= now.band;
+  }
+
   if (data.live) { // a run that goes on says what is new
-    const source = new EventSource("events" + location.search);
+    const asked = new URLSearchParams(location.search);
+    if (data.live !== true) asked.set("since", data.live); // what this page has already
+    const source = new EventSource("events?" + asked);
     let numbers = document.querySelector("dl.numbers");
     source.onmessage = (event) => {
       const next = JSON.parse(event.data);
-      if (next.charts.length !== charts.length || !next.clients !== !data.clients) return location.reload();
+      const other = (chart, i) => !same(chart.spec.series, next.charts[i].series);
+      if (next.charts.length !== charts.length || !next.clients !== !data.clients || charts.some(other)) return location.reload();
       numbers.outerHTML = next.cards;
       numbers = document.querySelector("dl.numbers");
       document.querySelector(".lead").textContent = next.lead;
       if (next.clients) refresh(next.clients.rows);
-      charts.forEach((chart, i) => { chart.spec = next.charts[i]; chart.draw(); });
+      charts.forEach((chart, i) => { chart.spec.series.forEach((series, j) => join(series, next.charts[i].series[j])); chart.draw(); });
     };
     source.addEventListener("over", () => { source.close(); document.body.dataset.over = "true"; });
   }

@@ -19,6 +19,8 @@ import numpy as np
 
 PRIMES = {16: 2**16 - 15, 24: 2**24 - 3, 32: 2**32 - 5}  # the largest of so many bits
 
+SEED = 32  # bytes of what decides a client's excess noise
+
 
 class GivenUp(RuntimeError):
     """The sum cannot be had, or must not: a sentence that says why."""
@@ -33,6 +35,7 @@ class Code(NamedTuple):
     size: int  # numbers in a word
     bits: int  # of each
     longest: float = np.inf  # L2 norm of a sum of honest words, at most
+    excess: Any = None  # privacy.excess.Excess, where noise is taken off again: answers carry a seed
 
     @property
     def prime(self) -> int:
@@ -51,7 +54,8 @@ class Code(NamedTuple):
     @property
     def weight(self) -> int:
         """Bytes that a client says in a round: its masked word, the corrections, its answer."""
-        return (self.size + self.corrected * self.rows + self.rows) * self.bits // 8
+        numbers = self.size + self.corrected * self.rows + self.rows
+        return numbers * self.bits // 8 + (SEED if self.excess else 0)
 
     @property
     def corrected(self) -> int:

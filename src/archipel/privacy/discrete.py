@@ -46,16 +46,29 @@ def grid(clip: float, size: int, clients: int, share: float, bits: int = 32) -> 
     return Grid(step, PRIMES[bits], clip / step + math.sqrt(size) / 2, share / step)
 
 
-def closeness(deviation: float, shares: int, size: int) -> float:
-    """By how much, in epsilon, a sum of so many shares of this deviation may lose more than a Gaussian of the same.
+def closeness(variance: float, least: float, parts: int, size: int) -> float:
+    """By how much, in epsilon, a sum of so many draws may lose more than a Gaussian of its variance.
 
-    A Gaussian that is rounded loses no more than one that is not. It differs from a discrete Gaussian of variance v, in
-    the logarithm of the chance of x, by (|x|^2 / v - size) / (24 v) to first order, where |x| is hardly ever beyond 12
-    deviations of its own. A sum of shares differs from that by tau = 10 sum_k exp(-2 pi^2 deviation^2 k / (k + 1)) a
-    value (Kairouz et al., Theorem 1), whose first term is its largest. Each counts once for each of two neighbours.
+    `least` is the smallest deviation of a draw. A Gaussian that is rounded loses no more than one that is not. It
+    differs from a discrete Gaussian of variance v, in the logarithm of the chance of x, by (|x|^2 / v - size) / (24 v)
+    to first order, where |x| is hardly ever beyond 12 deviations of its own. A sum of draws differs from that by 10
+    exp(-2 pi^2 / (1 / a + 1 / b)) a value for each that is added, b its variance and a that of those before (Kairouz et
+    al., Theorem 1): at most with a = b = least^2. Each counts once for each of two neighbours.
     """
-    variance, tau = shares * deviation**2, 10 * (shares - 1) * math.exp(-((math.pi * deviation) ** 2))
+    tau = 10 * (parts - 1) * math.exp(-((math.pi * least) ** 2))
     return 2 * ((TAILS * math.sqrt(2 * size) + TAILS**2 / 2) / (24 * variance) + tau * size)
+
+
+def rejected(values: Any, deviation: float, uniforms: Any) -> None:
+    """Add a discrete Gaussian to every value: `discrete_normal`, of `uniforms(count)`, (3, count) numbers in (0, 1)."""
+    scale, waiting = np.floor(deviation) + 1.0, np.arange(len(values))
+    while len(waiting):
+        first, second, coin = uniforms(len(waiting))
+        far, minus = np.floor(-scale * np.log(first)), second < 0.5
+        gap = (far - deviation**2 / scale) / deviation
+        taken = (coin < np.exp(-0.5 * gap**2)) & ~(minus & (far == 0))
+        values[waiting[taken]] += np.where(minus, -far, far)[taken].astype(np.int64)
+        waiting = waiting[~taken]
 
 
 # --- the noise ------------------------------------------------------------------------------------------------------

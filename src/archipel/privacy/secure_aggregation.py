@@ -11,12 +11,14 @@ under that key, with the round for its nonce.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from archipel.errors import Missing
 from archipel.privacy.coding import Code, GivenUp, masked
+from archipel.privacy.discrete import rejected
 
 try:
     from cryptography.hazmat.primitives import hashes
@@ -44,12 +46,26 @@ def agreed(secret: bytes, other: bytes, *purposes: bytes) -> list[bytes]:
     return [HKDF(hashes.SHA256(), KEY, salt=None, info=info).derive(shared) for info in infos]
 
 
+def stream(key: bytes, n: int, many: int) -> Any:
+    """The n-th key stream of a key: so many uniform numbers of 64 bits."""
+    nonce = bytes(8) + n.to_bytes(8, "little")
+    return np.frombuffer(Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor().update(bytes(8 * many)), "<u8")
+
+
 def expanded(key: bytes, n: int, count: int, prime: int) -> Any:
     """Uniform numbers modulo the prime: the key stream of a round, 16 bytes a number."""
-    nonce = bytes(8) + n.to_bytes(8, "little")
-    stream = Cipher(algorithms.ChaCha20(key, nonce), mode=None).encryptor().update(bytes(WIDE * count))
-    wide = np.frombuffer(stream, "<u8").reshape(count, 2)
+    wide = stream(key, n, count * WIDE // 8).reshape(count, 2)
     return (wide[:, 0] % prime * (2**64 % prime) % prime + wide[:, 1] % prime) % prime
+
+
+def add_from(values: Any, deviation: float, seed: bytes) -> None:
+    """Add discrete Gaussian noise that a seed decides to integers, in place.
+
+    Of numbers of 53 bits: each is what it should be but for a chance of some 2^-50.
+    """
+    streams = count()
+    if deviation > 0:
+        rejected(values, deviation, lambda n: ((stream(seed, next(streams), 3 * n) >> 11) + 0.5).reshape(3, n) / 2**53)
 
 
 class Masker:

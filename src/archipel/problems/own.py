@@ -9,7 +9,7 @@ import numpy as np
 from archipel.clients import People
 from archipel.describe import REQUIRED, key
 from archipel.errors import BadInput
-from archipel.problems import files, folders, look
+from archipel.problems import files, folders, look, units
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, framed, measured_task
 from archipel.problems.models.fourier import fourier, mapped
@@ -61,8 +61,13 @@ class Files(Problem):
     standardise: bool = key(True, "whether inputs (and a target that is a number) have mean 0 and deviation 1")
     center: dict = key(dict, "what is subtracted from a column, by its name; public, not taken from the data")
     scale: dict | str = key(
-        dict, "what a column is divided by, by its name, or {unit, center, spread}; public, not taken from the data"
+        dict, "what a column is divided by, by its name, or {unit, center, spread}, public; or private: found together"
     )
+    ranges: dict = key(dict, 'where a column\'s values lie, [low, high], by its name; public, for scale = "private"')
+    price: float = key(
+        0.01, 'what a client pays for units, where scale = "private": zero-concentrated differential privacy',
+        above=0, symbol="rho",
+    )  # fmt: skip
     horizon: int = key(
         0, "the rounds over which a client's samples arrive in a stream; 0: those of the run", at_least=0, unit="rounds"
     )
@@ -94,10 +99,8 @@ class Files(Problem):
         twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
         if twice:
             raise BadInput("problem.columns", twice[0], "each column once")
-        if isinstance(self.scale, str):
-            right = "a table, as in temperature = { center = 12, spread = 6 }: sums that are private need public bounds"
-            raise BadInput("problem.scale", self.scale, f"{right}, and who knows bounds can declare units")
-        for column, given in self.scale.items():
+        self.check_ranges()
+        for column, given in self.scale.items() if isinstance(self.scale, dict) else ():
             if isinstance(given, dict) and not set(given) <= {"unit", "center", "spread"}:
                 raise BadInput(f"problem.scale.{column}", given, "a table of unit, center and spread")
             if isinstance(given, dict) and "center" in given and column in self.center:
@@ -108,6 +111,34 @@ class Files(Problem):
                 if isinstance(value, bool) or not good:
                     right = "a finite number" if name == "center" else "a positive number"
                     raise BadInput(f"problem.{name}.{column}", value, right)
+
+    @property
+    def finds_units(self) -> bool:
+        return isinstance(self.scale, str)
+
+    def check_ranges(self) -> None:
+        """Sums that are private need bounds that are public."""
+        for column, given in self.ranges.items():
+            numbers = [*given] if isinstance(given, list | tuple) else []
+            real = [v for v in numbers if isinstance(v, int | float) and not isinstance(v, bool) and np.isfinite(v)]
+            if len(real) != 2 or len(numbers) != 2 or not real[0] < real[1]:
+                raise BadInput(f"problem.ranges.{column}", given, "two numbers, the lower first, as in [-2, 35]")
+        if not isinstance(self.scale, str):
+            if self.ranges and not self.scale:
+                raise BadInput("problem.ranges", ", ".join(self.ranges), 'none, or scale = "private", which needs them')
+            return
+        if self.scale != "private":
+            right = '"private", or a table, as in temperature = { center = 12, spread = 6 }'
+            raise BadInput("problem.scale", self.scale, right)
+        needed = units.columns_of(self)
+        lacking = [name for name in needed if name not in self.ranges]
+        if lacking or self.center or not self.standardise:
+            first = (*needed, "depth")[0]
+            right = f"ranges of {', '.join(lacking) or 'all columns'}, as in [problem.ranges] {first} = [-2, 35]"
+            raise BadInput("problem.scale", "private", f"{right}, and neither center nor standardise = false")
+        unknown = [name for name in self.ranges if name not in needed]
+        if unknown:
+            raise BadInput(f"problem.ranges.{unknown[0]}", self.ranges[unknown[0]], f"one of {', '.join(needed)}")
 
     def of_columns(self, key: str) -> dict[str, Any]:
         """The unit, center or spread of the columns that say so in a table; a number alone is a spread."""
@@ -191,8 +222,9 @@ class Files(Problem):
     def declared(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """What the description makes public of the data, in words."""
         said = [f"the columns {', '.join(self.columns)} and {self.target}"] if self.columns else []
-        units = [name for name in (*columns, self.target) if name in self.centers or name in self.spreads]
-        said += [f"the units (center and spread) of {', '.join(units)}"] if units else []
+        given = [name for name in (*columns, self.target) if name in self.centers or name in self.spreads]
+        what = "ranges, in which units are found with noise," if self.ranges else "units (center and spread)"
+        said += [f"the {what} of {', '.join(given)}"] if given else []
         said += [f"the values of {name}: {', '.join(words)}" for name, words in self.words.items()]
         said += [f"that {self.target} = {self.positive} counts as 1"] if self.positive else []
         return tuple(said)
@@ -217,7 +249,7 @@ class Files(Problem):
         lacking = [name for name in needed if name not in self.centers or name not in self.spreads]
         if self.standardise and lacking:
             example = f"{lacking[0]} = {{ center = 12, spread = 6 }}"
-            right = f"the units of {', '.join(lacking)}, as in {example}, or standardise = false: {apart}"
+            right = f"the units of {', '.join(lacking)}, as in {example}, or standardise = false, or private: {apart}"
             raise BadInput("problem.scale", ", ".join(self.spreads) or "(none)", right)
 
     def made_columns(self) -> tuple[str, ...]:

@@ -18,6 +18,11 @@ class Problem(Checked):
     clustered: ClassVar[bool] = False  # its data follow the clusters of the graph, which `task` is then given
     takes_clients: ClassVar[bool] = False  # of a [clients] table, with data of their own
 
+    @property
+    def finds_units(self) -> bool:
+        """Whether units of the data are found together, before the first round, and paid for (`units`)."""
+        return False
+
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *more: Any) -> "Task":
         """The data of a seed."""
         raise NotImplementedError

@@ -235,7 +235,8 @@ class Faults:
     def twin(self, host: Host, fault: Fault) -> None:
         """A second process with the same name and certificate, with a folder of its own, empty."""
         world = self.simulation
-        twin = Host(world, host.name, host.number + 1000 + len(world.twins), f"{host.name}'")
+        label = host.name + "'" * (1 + sum(other.name == host.name for other in world.twins))  # watched apart
+        twin = Host(world, host.name, host.number + 1000 + len(world.twins), label)
         twin.disk.path = f"state/{host.name}-twin"
         world.twins.append(twin)
         self.foul[host.name] += 1

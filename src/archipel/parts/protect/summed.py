@@ -5,7 +5,8 @@ leave a machine they are masked (`privacy.secure_aggregation`), so that nobody s
 have the noise of one. Modulo a prime masks cancel to the bit: a simulation leaves them out.
 
 So many may drop that `needed` are left, whose shares suffice; with fewer a sum is given up. A client pays when it
-speaks, for a sum with that least noise. Kairouz, Liu, Steinke, ICML 2021.
+speaks, for a sum with that least noise. Kairouz, Liu, Steinke, ICML 2021. What of the noise is there only for those who
+may drop is taken off again once it is known who did (`privacy.excess`): a simulation adds what stays.
 """
 
 import math
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked, key
+from archipel.draws import u64
 from archipel.errors import BadInput
 from archipel.generators import add_discrete
 from archipel.node import add_scaled, exact, fast, fill, kernel
@@ -23,9 +25,11 @@ from archipel.parts import MixPiece, ProtectPiece
 from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
-from archipel.privacy.coding import PRIMES, centred, code_of
-from archipel.privacy.discrete import CLOSE, COVER, TAILS, closeness, disturb_integers, grid
+from archipel.privacy.coding import PRIMES, Code, centred, code_of
+from archipel.privacy.discrete import CLOSE, COVER, LEAST, TAILS, closeness, disturb_integers, grid
+from archipel.privacy.excess import Excess, kept_of, sizes_of
 from archipel.privacy.ledger import ENFORCED, Assumption, Terms
+from archipel.privacy.noise import release_key
 from archipel.turns import Setup
 
 
@@ -38,20 +42,24 @@ class Summing(NamedTuple):
     step: Any  # of the grid
     prime: Any
     needed: Any  # words, for a sum
-    share: Any  # steps that a share of noise has, for one of the sum's noise
+    share: Any  # steps that a share of noise has at least, for one of the sum's noise
+    below: Any  # (levels,): further noise stays in sums of fewer words than this
+    excess: Any  # (levels,): its deviation, in steps, where `shape` is 1
 
 
 class Integers(NamedTuple):
-    """A word: integers modulo a prime."""
+    """A word: integers modulo a prime, and what decides its further noise."""
 
     values: Any
+    seed: Any
 
 
 class Total(NamedTuple):
-    """The sum of words, and what a mix makes of it."""
+    """The sum of words, what decides their further noise (0: it is in the sum), and what a mix makes of it."""
 
     total: Any
     heard: Any
+    seeds: Any
     into: Any
 
 
@@ -125,6 +133,7 @@ def writing(disturb: Any) -> Any:
         quantise(said.values, me.model, me.before, terms.clip, terms.step)
         disturb(said.values, terms.share * me.protect.noise[0] * terms.shape[moment.round], moment.key)
         wrap(said.values, terms.prime)
+        said.seed[0] = release_key(moment.key, 1)
 
     return write
 
@@ -133,15 +142,27 @@ def writing(disturb: Any) -> Any:
 def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
     add_scaled(inbox.total, 1, said.values)
     inbox.heard[0] += 1
+    inbox.seeds[edge.place] = said.seed[0]
 
 
 @cache
-def merging(finish: Any) -> Any:
+def merging(finish: Any, disturb: Any) -> Any:
+    @kernel
+    def keep(inbox: Any, terms: Any, shape: Any) -> None:
+        """The further noise that stays in a sum of so many words."""
+        for i in range(inbox.seeds.shape[0]):
+            key, k = u64(inbox.seeds[i]), 0
+            while key != 0 and k < terms.below.shape[0] and inbox.heard[0] < terms.below[k]:
+                disturb(inbox.total, terms.excess[k] * shape, key)
+                key = release_key(key, 1)
+                k += 1
+
     @kernel
     def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """A sum of too few words, with too little noise, is not used; nor would its masks come off."""
         terms = settings.protect
         if inbox.heard[0] >= terms.needed:
+            keep(inbox, terms, terms.shape[moment.round])
             unwrap(inbox.into.total, inbox.total, terms.prime, terms.step)
             fill(inbox.into.count, inbox.heard[0])
             finish(me, inbox.into, settings, moment)
@@ -153,7 +174,7 @@ def merging(finish: Any) -> Any:
 class Summed(Checked):
     """A client's change is clipped, rounded, noised with its share and masked: a server sees the sum, nobody a part.
 
-    The more may drop, the more noise each adds: a sum of all has 1 / sqrt(1 - `dropping`) of what is needed.
+    The more may drop, the more noise each adds; what turns out not to be needed is taken off the sum again.
     """
 
     section: ClassVar[str] = "algorithm.protect"
@@ -161,6 +182,13 @@ class Summed(Checked):
     dropping: float = key(0.34, "share of the clients that may drop; with fewer left a sum is given up", at_least=0,
                           below=1)  # fmt: skip
     colluding: float = key(0.4, "share of the clients that may tell the server all they know", at_least=0, below=1)
+    known: float = key(0.0, "share of the clients whose own noise is not counted, as they may tell it: the others' "
+                       "suffices (of one client's in any case)", at_least=0, below=1)  # fmt: skip
+    lying: bool = key(
+        True, "whether the noise suffices too if a server shows clients different lists of who is in a sum"
+    )
+    levels: int = key(8, "parts of the noise that are taken off again where fewer drop than may; 0: all of it stays",
+                      at_least=0, at_most=64)  # fmt: skip
     bits: int = key(24, "of each number of a word: 16, 24 or 32", at_least=16, at_most=32, unit="bits")
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
@@ -171,49 +199,69 @@ class Summed(Checked):
         if code.packed < 1:
             right = f"less: of {clients} clients {code.needed} would be left, and {code.secret} of them could collude"
             raise BadInput("algorithm.protect.colluding", self.colluding, right)
-        drawn, made, change = self.fitted(setup, policy, code.needed)
+        known = max(1, int(self.known * clients + 1e-9))
+        if known >= code.needed:
+            right = f"less: of {clients} clients {code.needed} would be left, and the noise of {known} is not counted"
+            raise BadInput("algorithm.protect.known", self.known, right)
+        drawn, made, change, sizes, kept = self.fitted(setup, policy, code, known)
         longest = clients * made.sensitivity + math.sqrt(clients) * made.deviation * (math.sqrt(size) + TAILS)
         clipped = f"what a client changes in a round has L2 norm at most {policy.clip:g}"
-        seen = f"nobody sees a word, but sums of {code.needed} words and more, each with its share of the noise"
+        seen = (
+            f"nobody sees a word, but sums of {code.needed} words and more, in which the noise of all but any {known} "
+            f"of them suffices{'' if self.lying else ', if the server shows everyone the same list of who is in it'}"
+        )
         terms = Terms(policy.unit, policy.relation, (Assumption(clipped, ENFORCED), Assumption(seen, ENFORCED)))
+        unit = 1 / made.step if policy.protects else 0.0
+        below, excess = sizes[:-1], np.sqrt(np.diff(kept)) * unit * drawn.first.max(initial=0.0)
         settings = Summing(
             drawn.law, drawn.shape, 0, change, float(policy.clip), made.step, made.prime, code.needed,
-            1 / (math.sqrt(code.needed) * made.step) if policy.protects else 0.0,
+            math.sqrt(kept[0]) * unit, below, excess,
         )  # fmt: skip
-        word = Integers(np.zeros(size, np.int64))
-        write = writing(add_discrete if learn.data_kind == "deep" else disturb_integers)
+        word = Integers(np.zeros(size, np.int64), np.zeros(1, np.uint64))
+        disturb = add_discrete if learn.data_kind == "deep" else disturb_integers
 
         def summed(mix: MixPiece) -> MixPiece:
-            inbox = Total(np.zeros(size, np.int64), np.zeros(1, np.int64), mix.inbox)
-            return mix._replace(hear=hear, finish=merging(mix.finish), inbox=inbox, write=write, word=word, adds=True)
+            total, heard, seeds = np.zeros(size, np.int64), np.zeros(1, np.int64), np.zeros(clients, np.uint64)
+            inbox, finish = Total(total, heard, seeds, mix.inbox), merging(mix.finish, disturb)
+            return mix._replace(hear=hear, finish=finish, inbox=inbox, write=writing(disturb), word=word, adds=True)
 
+        taken_off = Excess(below, excess, drawn.shape, disturb) if policy.protects and len(below) else None
         return ProtectPiece(
             free, as_it_is, no_noise, pay, any_sum, accounts(drawn.first, drawn.limit), settings,
             accountant_of(setup, drawn, change, terms, False), before=True, summed=summed,
-            masks=code._replace(longest=longest),
+            masks=code._replace(longest=longest, excess=taken_off),
         )  # fmt: skip
 
-    def fitted(self, setup: Setup, policy: Any, needed: int) -> tuple[Any, Any, float]:
-        """The noise of a sum, the grid, and how far a client moves a sum on it."""
+    def fitted(self, setup: Setup, policy: Any, code: Code, known: int) -> tuple[Any, Any, float, Any, Any]:
+        """The noise of a sum, the grid, how far a client moves a sum on it; sizes of sums and what stays in them."""
         clip, size, everyone = float(policy.clip), setup.task.size, setup.task.clients
-        clients = everyone // setup.graph.servers
+        sizes = sizes_of(code.clients, code.needed, known, self.levels, self.lying)
+        kept = kept_of(sizes, code.clients, known, self.lying)
         change, moved = 0.0, COVER * 2 * clip
         for _ in range(60):  # rounding moves a word by some steps, and the step follows the noise
             change = moved * (1 + 1e-9)
             drawn = policy.noise_of([[change]], everyone, setup.rounds, setup.seed, False)
             factors = drawn.shape[drawn.shape > 0]
             first = float(drawn.first.max()) if policy.protects else 0.0
-            made = grid(clip, size, clients, first * factors.max(initial=0.0) / math.sqrt(needed), self.bits)
+            share = first * factors.max(initial=0.0) * math.sqrt(kept[-1])
+            made = grid(clip, size, code.clients, share, self.bits)
             moved = COVER * (2 * clip + math.sqrt(size) * made.step)
             if moved <= change:
                 break
         if np.ptp(drawn.first) > 0:
             raise BadInput("privacy.epsilon", "one for each client", "one for all: they share the noise of a sum")
-        least = first * factors.min(initial=1.0) / math.sqrt(needed) / made.step
-        if moved > change or (first > 0 and closeness(least, needed, size) * setup.rounds > CLOSE):
+        sum_noise = first * factors.min(initial=1.0) / made.step
+        parts = np.diff(kept, prepend=0.0)
+        while len(parts) > 1 and 0 < sum_noise * math.sqrt(parts.min()) < LEAST:  # of fewer levels each has more
+            sizes = sizes_of(code.clients, code.needed, known, len(sizes) - 2, self.lying)
+            kept = kept_of(sizes, code.clients, known, self.lying)
+            parts = np.diff(kept, prepend=0.0)
+        least = sum_noise * math.sqrt(parts.min())
+        far = closeness(sum_noise**2, least, code.clients * len(parts), size) if first > 0 else 0.0
+        if moved > change or far * setup.rounds > CLOSE:
             right = f"more: with {self.bits} bits the noise of a sum is not close enough to a Gaussian's"
             raise BadInput("algorithm.protect.bits", self.bits, right)
-        return drawn, made, change
+        return drawn, made, change, sizes, kept
 
     def check(self, setup: Setup, policy: Any) -> None:
         """Refuse what is not summed at a server, or not with this noise."""
