@@ -40,8 +40,9 @@ class Oracle(NamedTuple):
 class Ahead(NamedTuple):
     """`Task.observe` in two halves, for engines that look at some nodes together (`node.Few`), in loops that are fast.
 
-    `draw(source, few, count, round)` keeps those of the first `count` nodes that have something new, and returns how
-    many; `look(source, sample, moment)` returns it, as `observe` does; `view` too, where it is stored, without a copy.
+    `draw(source, few, count)` keeps those of the first `count` nodes that have something new, with two numbers for
+    each, and returns how many; `look(source, sample, moment, first, second)` is given those, and returns what is new,
+    as `observe` does; `view` too, where it is stored, without a copy. All of `draw` comes before a node is looked at.
     """
 
     draw: Callable[..., Any]
