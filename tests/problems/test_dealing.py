@@ -1,7 +1,9 @@
 """One table dealt to clients, whole groups held out, samples without a target, and the picture of who has what."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,6 +119,20 @@ def test_samples_without_a_target(pool, loss):
 def test_what_makes_no_sense_is_refused(pool, keys, said):
     with pytest.raises(BadInput, match=said):
         replace(pool[0], **keys).task(1, 10, np.float64, "stored")
+
+
+def test_the_documents_example(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    (example,) = [text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[problem.split]" in text]
+    draw = np.random.default_rng(1)
+    rows = [
+        f"{a},{b},{k % 50},{'ill' if a + b > 150 else 'well'}"
+        for k, (a, b) in enumerate(draw.uniform(20, 130, (400, 2)))
+    ]
+    (tmp_path / "patients.csv").write_text("\n".join(["age,pressure,patient,state", *rows]) + "\n")
+    (tmp_path / "federation.toml").write_text(example)
+    result = Federation.load(tmp_path / "federation.toml", engine="plain").run()
+    assert result.final("auc") > 0.9 and len(result.holdings.names) == 20
 
 
 def test_who_has_what(pool):

@@ -35,6 +35,9 @@ class Account:
     def paid(self, n: int, me: Any) -> None:
         """Called after a node acted, before anything that it said leaves."""
 
+    def pay(self, n: int, release: Any, me: Any) -> None:
+        """Pay for a release that no node function pays for, before it leaves."""
+
     def count(self) -> int:
         """How many charges a checkpoint covers."""
         return 0
@@ -71,7 +74,15 @@ class SpendingAccount(Account):
             raise Overspent(f"{self.ledger.node}: round {n} would leave without noise, which no budget covers.")
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
-        charge = Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1)
+        self.enter(Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1))
+
+    def pay(self, n: int, release: Any, me: Any) -> None:
+        if spending(me).spent[0] > spending(me).limit[0]:  # a state was lost: it was paid for before
+            raise Overspent(f"{self.ledger.node} has spent its privacy budget, and cannot pay for units once more.")
+        self.enter(Charge(n, release, 1))
+
+    def enter(self, charge: Charge) -> None:
+        """Charge it, unless it was before a crash."""
         if charge in self.before:  # what lies before it was for a round that is not played again, and stays charged
             del self.before[: self.before.index(charge) + 1]
             return

@@ -77,6 +77,7 @@ class Accountant(NamedTuple):
     alike: bool = True  # all releases of a client cost the same
     role: str = "client"
     per_sample: bool = False  # every sample pays for itself, see `pay_per_sample`
+    before: float = 0.0  # zCDP that every client has paid before the first round, by one release
 
     @property
     def delta(self) -> float:
@@ -94,11 +95,13 @@ class Accountant(NamedTuple):
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""
         table = account_of(tables[self.role])
-        return self.priced(table.spent[:, 0].astype(float), table.releases[:, 0])
+        return self.priced(table.spent[:, 0] + self.before, table.releases[:, 0] + (self.before > 0))
 
     def forecast(self) -> Paid:
         """What will have been paid at most when all rounds are over, before anything runs."""
-        return self.priced(np.asarray(self.planned, float), np.asarray(self.planned_releases))
+        return self.priced(
+            np.asarray(self.planned) + self.before, np.asarray(self.planned_releases) + (self.before > 0)
+        )
 
     def priced(self, rho: Any, releases: Any) -> Paid:
         """zCDP totals with their (epsilon, delta)."""

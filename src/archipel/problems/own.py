@@ -9,7 +9,7 @@ import numpy as np
 from archipel.clients import People
 from archipel.describe import REQUIRED, key
 from archipel.errors import BadInput
-from archipel.problems import files, folders, look
+from archipel.problems import files, folders, look, units
 from archipel.problems.cells import label_of
 from archipel.problems.losses.online import ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOSSES
@@ -71,8 +71,13 @@ class Files(Problem):
     )
     center: dict = key(dict, "what is subtracted from a column, by its name; public, not taken from the data")
     scale: dict | str = key(
-        dict, "what a column is divided by, by its name, or {unit, center, spread}; public, not taken from the data"
+        dict, "what a column is divided by, by its name, or {unit, center, spread}, public; or private: found together"
     )
+    ranges: dict = key(dict, 'where a column\'s values lie, [low, high], by its name; public, for scale = "private"')
+    price: float = key(
+        0.01, 'what a client pays for units, where scale = "private": zero-concentrated differential privacy',
+        above=0, symbol="rho",
+    )  # fmt: skip
     horizon: int = key(
         0, "the rounds over which a client's samples arrive in a stream; 0: those of the run", at_least=0, unit="rounds"
     )
@@ -116,10 +121,8 @@ class Files(Problem):
         twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
         if twice:
             raise BadInput("problem.columns", twice[0], "each column once")
-        if isinstance(self.scale, str):
-            right = "a table, as in temperature = { center = 12, spread = 6 }: sums that are private need public bounds"
-            raise BadInput("problem.scale", self.scale, f"{right}, and who knows bounds can declare units")
-        for column, given in self.scale.items():
+        units.check_ranges(self)
+        for column, given in self.scale.items() if isinstance(self.scale, dict) else ():
             if isinstance(given, dict) and not set(given) <= {"unit", "center", "spread"}:
                 raise BadInput(f"problem.scale.{column}", given, "a table of unit, center and spread")
             if isinstance(given, dict) and "center" in given and column in self.center:
@@ -130,6 +133,10 @@ class Files(Problem):
                 if isinstance(value, bool) or not good:
                     right = "a finite number" if name == "center" else "a positive number"
                     raise BadInput(f"problem.{name}.{column}", value, right)
+
+    @property
+    def finds_units(self) -> bool:
+        return isinstance(self.scale, str)
 
     def of_columns(self, key: str) -> dict[str, Any]:
         """The unit, center or spread of the columns that say so in a table; a number alone is a spread."""
@@ -234,8 +241,9 @@ class Files(Problem):
     def declared(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """What the description makes public of the data, in words."""
         said = [f"the columns {', '.join(self.columns)} and {self.target}"] if self.columns else []
-        units = [name for name in (*columns, self.target) if name in self.centers or name in self.spreads]
-        said += [f"the units (center and spread) of {', '.join(units)}"] if units else []
+        given = [name for name in (*columns, self.target) if name in self.centers or name in self.spreads]
+        what = "ranges, in which units are found with noise," if self.ranges else "units (center and spread)"
+        said += [f"the {what} of {', '.join(given)}"] if given else []
         said += [f"the values of {name}: {', '.join(words)}" for name, words in self.words.items()]
         said += [f"that {self.target} = {self.positive} counts as 1"] if self.positive else []
         return tuple(said)
@@ -260,7 +268,7 @@ class Files(Problem):
         lacking = [name for name in needed if name not in self.centers or name not in self.spreads]
         if self.standardise and lacking:
             example = f"{lacking[0]} = {{ center = 12, spread = 6 }}"
-            right = f"the units of {', '.join(lacking)}, as in {example}, or standardise = false: {apart}"
+            right = f"the units of {', '.join(lacking)}, as in {example}, or standardise = false, or private: {apart}"
             raise BadInput("problem.scale", ", ".join(self.spreads) or "(none)", right)
 
     def made_columns(self) -> tuple[str, ...]:
@@ -347,10 +355,10 @@ class Files(Problem):
             look.check_size(given, scaled, dtype, " in standard units" if self.standardise else "")
         return data
 
-    def public(self, units: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
+    def public(self, given: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
         """The units that the user gave in place of those of the data."""
-        mean = np.broadcast_to(np.asarray(units.mean, float), len(columns)).copy()
-        deviation = np.broadcast_to(np.asarray(units.deviation, float), len(columns)).copy()
+        mean = np.broadcast_to(np.asarray(given.mean, float), len(columns)).copy()
+        deviation = np.broadcast_to(np.asarray(given.deviation, float), len(columns)).copy()
         for j, name in enumerate(columns):
             mean[j] = self.centers.get(name, mean[j])
             deviation[j] = self.spreads.get(name, deviation[j])
