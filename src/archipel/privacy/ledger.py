@@ -286,11 +286,3 @@ class Ledger:
             f"{self.node}: one {self.terms.unit} {change}, rho = {self.rho():.4g}, "
             f"epsilon = {epsilon:.4g} at delta = {delta:g} ({method}); {self.terms.how}"
         )
-
-
-def ledgers_json(ledgers: Iterable[Ledger], delta: float) -> dict[str, Any]:
-    """The whole of ledger.json: `{"delta", "guarantee", "worst", "nodes": [...]}`."""
-    nodes = [ledger.as_json(delta) for ledger in ledgers]
-    worst = max((node["spent"]["epsilon"] for node in nodes), default=0.0)
-    how = ASSUMED if any(node["guarantee"] == ASSUMED for node in nodes) else ENFORCED
-    return {"delta": delta, "guarantee": how, "worst": {"epsilon": worst, "delta": delta}, "nodes": nodes}
