@@ -87,7 +87,7 @@ def test_a_description_that_was_written_out_is_the_same(folder):
 
 def test_the_documents_example(folder):
     page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
-    (example,) = [text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[clients]" in text]
+    example = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[clients]" in text)
     (folder / "federation.toml").write_text(example)
     assert Federation.load(folder / "federation.toml").run().final("rmse") < 2.0
 

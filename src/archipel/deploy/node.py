@@ -177,6 +177,8 @@ class Node:
             self.store.save({"digest": self.view.digest.hex(), "extent": self.extent, **state_of(self.player)})
             self.checkpoints += 1
         self.office.commit()
+        if self.store is not None:
+            self.account.settle()
 
     def stay(self, came: bool) -> float:
         """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""

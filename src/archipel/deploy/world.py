@@ -47,8 +47,8 @@ class Disk(Protocol):
     def open(self, name: str) -> File:
         """A file, made where it is not there."""
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Put a whole file in the place of another: who reads it sees one or the other."""
+    def replace(self, name: str, data: bytes, durable: bool = False) -> None:
+        """Put a whole file in the place of another: who reads it sees one or the other, after a crash if `durable`."""
 
     def sync(self) -> None:
         """The names of new files survive the machine when this returns."""
