@@ -111,9 +111,9 @@ class Files(Problem):
         if self.aims and self.standardise is None:
             object.__setattr__(self, "standardise", True)
         others = {"features": self.features, "intercept": self.intercept, "standardise": self.standardise}
-        for name, given in others.items():
-            if not self.aims and given:
-                raise BadInput(f"problem.{name}", given, f'none with loss = "{self.loss}": samples are as they are')
+        for name, needless in others.items():
+            if not self.aims and needless:
+                raise BadInput(f"problem.{name}", needless, f'none with loss = "{self.loss}": samples are as they are')
         if len(self.separator) > 1:
             raise BadInput("problem.separator", self.separator, "one character")
         if self.positive and self.loss != "logistic":
