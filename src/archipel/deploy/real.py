@@ -27,7 +27,8 @@ class RealWorld:
         self.link, self.disk, self.site = link, disk, site
         self.list_of, self.looked, self.names = list_of, -LOOK, frozenset[str]()  # of those who were revoked
         self.policy: Path | None = None  # the site's rules
-        self.ruled, self.seen, self.read, self.known = -LOOK, (0, 0), (0, 0), None
+        self.known: Policy | None = None
+        self.ruled, self.seen, self.read = -LOOK, (0, 0), (0, 0)
 
     def now(self) -> float:
         return time.monotonic() if BOOT is None else time.clock_gettime(BOOT)
