@@ -193,13 +193,11 @@ class ShardedEngine(BlockEngine):
                     begun.result()
                 super().advance(first, last)
                 self.done = last
-                if self.looked_at or time.monotonic() - self.brought > BROUGHT:
+                if self.looked_at or last == self.federation.rounds or time.monotonic() - self.brought > BROUGHT:
                     self.collect()
                 return
             except Exception as problem:
-                known = self.client.scheduler_info()["workers"]
-                lost = any(worker not in known for *_, worker in self.workers)
-                if not lost or not known:
+                if not self.lost(isinstance(problem, OSError)):
                     raise
                 said = f"A worker was lost; its clients go on from round {self.as_of} elsewhere"
                 warnings.warn(f"{said} ({type(problem).__name__}).", stacklevel=2)
@@ -208,6 +206,17 @@ class ShardedEngine(BlockEngine):
                     array[...] = kept
                 for leaf in leaves(self.blocks.boxes):
                     leaf[...] = 0
+
+    def lost(self, cut_off: bool) -> bool:
+        """Whether a worker was lost, and others are there. Who was cut off may know it before the scheduler does."""
+        until = time.monotonic() + WAITED
+        while True:
+            known = self.client.scheduler_info()["workers"]
+            if any(worker not in known for *_, worker in self.workers):
+                return bool(known)
+            if not cut_off or time.monotonic() > until:
+                return False
+            time.sleep(0.05)
 
     def remember(self, n: int) -> None:
         """The tables here are as of round n."""
