@@ -16,6 +16,7 @@ from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.environment import schedule
+from archipel.parts.protect.correlated import Correlated
 from archipel.parts.share.top_k import TopK
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
@@ -54,6 +55,16 @@ TABLE = {
     "pgfl-published": Federation(RELATED, Pgfl(form="published", tau=0.3), RING, AWAY, rounds=12),
     "mirror-descent": Federation(
         FULL, MirrorDescent(limit=3), Digraph(), SOME, Privacy(epsilon=2.0, clip=1.0), rounds=40
+    ),
+    "mirror-correlated": Federation(
+        FULL, MirrorDescent(protect=Correlated()), Digraph(), SOME, Privacy(epsilon=2.0, clip=1.0), rounds=20
+    ),
+    "pao-fed-correlated": Federation(
+        STREAM,
+        PaoFed(step=0.2, limit=4, protect=Correlated("tree")),
+        environment=LATE,
+        privacy=Privacy(epsilon=4.0, clip=1.0),
+        rounds=20,
     ),
     "mirror-fading": Federation(FULL, MirrorDescent(limit=3), FADING, SOME, rounds=40),
     "dual-averaging": Federation(

@@ -79,7 +79,7 @@ class ProtectPiece(NamedTuple):
 
     pay: Callable[..., Any]  # (me, settings, moment) -> the noise's scale for a sample, or below 0: it cannot be paid
     bound: Callable[..., Any]  # (slope, x, settings) -> the slope, so that slope * x is not too long
-    noise: Callable[..., Any]  # (values, scale, settings, moment): on what a sample moved
+    noise: Callable[..., Any]  # (values, scale, me, settings, moment): on what a sample moved
     word: Callable[..., Any]  # (me, settings, moment) -> whether the model may be said: bounds, pays, noises the change
     at_mix: Callable[..., Any]  # (inbox, me, settings, moment) -> whether inbox.total may be used: pays and noises it
     state: Any
