@@ -17,6 +17,7 @@ from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.environment import schedule
 from archipel.parts.protect.correlated import Correlated
+from archipel.parts.protect.in_turn import InTurn
 from archipel.parts.share.top_k import TopK
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
@@ -78,6 +79,13 @@ TABLE = {
     "fedavg-deep": Federation(STORED, FedAvgDeep(0.05, 30, sampling="optimal", draws=2), environment=LATE, rounds=12),
     "fedavg-deep-peers": Federation(STORED, FedAvgDeep(0.05, 10), Peers(shape="ring"), SOME, rounds=8),
     "fedavg-deep-digraph": Federation(STORED, FedAvgDeep(0.05, 10), Digraph(), SOME, rounds=8),
+    "fedavg-in-turn": Federation(
+        Linear(clients=6, size=4, samples=8),
+        FedAvg(protect=InTurn(every=3)),
+        environment=AWAY,
+        privacy=Privacy(epsilon=4.0, unit="client", clip=0.5),
+        rounds=14,
+    ),
     "dp-fedavg-deep": Federation(STORED, DpFedAvgDeep(0.05, 10, epsilon=4.0), RING, AWAY, rounds=8),
     "mirror-deep": Federation(STORED, MirrorDeep(batch=30, step=0.05), Digraph(), SOME, rounds=8),
     "pldp-fl": Federation(STORED, PldpFl(batch=30, draws=2, step=0.05), environment=AWAY, rounds=8),

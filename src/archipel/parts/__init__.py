@@ -97,6 +97,7 @@ class ProtectPiece(NamedTuple):
     summed: Callable[..., Any] | None = None  # (mix) -> the same of words whose integers are summed before anyone looks
     masks: Any = None  # privacy.coding.Code: how these are masked where others would see them
     drawn: Any = None  # privacy.policy.Noise of a gradient, where there is any
+    every: int = 1  # a server asks clients in turn, each every so many rounds
     cancels: float = 0.0  # if noise is correlated: its deviation in a sum of gradients, over that of a draw
 
 
