@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests src docs README.md
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-long lint types imports docs dist bench clean
+.PHONY: demo test test-long test-trackers lint types imports docs dist bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/archipel compare examples/flagship/*.toml --out results/demo
@@ -15,6 +15,9 @@ test: $(VENV)/.dev
 
 test-long: $(VENV)/.dev
 	$(PYTEST) -m long $(TESTS)
+
+test-trackers: $(VENV)-trackers/.done
+	$(VENV)-trackers/bin/python -m pytest tests/test_trackers.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -52,9 +55,14 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c packaging/constraints.txt -e ".[all,dev]"
 	touch $@ $(VENV)/.core
 
+$(VENV)-trackers/.done: pyproject.toml # MLflow, Trackio and W&B, each with a hundred packages of its own
+	test -x $(VENV)-trackers/bin/python || $(PYTHON) -m venv $(VENV)-trackers
+	$(VENV)-trackers/bin/python -m pip install --quiet --disable-pip-version-check -e ".[track]" tensorboard pytest hypothesis
+	touch $@
+
 $(VENV)/.docs: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) results build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-trackers results build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

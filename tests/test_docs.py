@@ -22,7 +22,7 @@ def blocks(page, language):
 
 
 MODEL = "results/model.npz"
-EXAMPLES = "archipel run examples/"  # minutes in all: `make test-long`
+LONG = ("archipel run examples/", "archipel reproduce")  # minutes in all: `make test-long`
 COMMANDS = [
     (page.name, line.split("#")[0].strip())
     for page in PAGES
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("page", "command"),
-    [pytest.param(*c, marks=pytest.mark.long if c[1].startswith(EXAMPLES) else ()) for c in COMMANDS],
+    [pytest.param(*c, marks=pytest.mark.long if c[1].startswith(LONG) else ()) for c in COMMANDS],
     ids=[f"{page}: {command}" for page, command in COMMANDS],
 )
 def test_documented_commands_run(page, command, folder):

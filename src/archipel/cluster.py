@@ -119,6 +119,9 @@ class Shard:
         self.instance = Federation.from_table(table).instance(seed)
         self.blocks, self.first, self.last = Blocks(self.instance), first, last
 
+    def begin(self, first: int, last: int) -> None:
+        self.blocks.rounds.begin(first, last)
+
     def play(self, n: int, server: list[Any]) -> tuple[list[Any], Any]:
         """A round; what each block heard, and what it counted."""
         for mine, told in zip(leaves(self.instance.plan.tables["server"]), server):
@@ -168,6 +171,8 @@ class ShardedEngine(BlockEngine):
             try:
                 if not self.shards:
                     self.deal(first)
+                for begun in [shard.begin(first, last) for *_, shard in self.shards]:
+                    begun.result()
                 super().advance(first, last)
                 self.collect()
                 return

@@ -38,6 +38,7 @@ from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
 from archipel.loading import is_of_file
 from archipel.parts.kind import Kind
+from archipel.problems import units
 from archipel.problems.poisoned import turned_around
 from archipel.problems.task import Problem
 from archipel.progress import progress_bar, watched
@@ -152,9 +153,13 @@ class Federation(Checked):
         """Whether clients have names, and data that only they see."""
         return bool(self.clients.names or self.clients.roster)
 
-    def setup(self, seed: int | None = None, site: Site | None = None) -> Setup:
-        """The data and the graph of a seed; at a site, where clients have names, its own data only."""
+    def setup(self, seed: int | None = None, site: Site | None = None, known: Any = None) -> Setup:
+        """The data and the graph of a seed; at a site, where clients have names, its own data only.
+
+        `known` are units that were found together, where the description asks for them.
+        """
         seed = self.seed if seed is None else seed
+        problem = self.in_units(seed, site, known) if self.problem.finds_units else self.problem
         dtype = PRECISIONS[self.precision or self.algorithm.precision]
         data_kind, topology = self.algorithm.data_kind, self.topology
         if self.algorithm.allow_disconnected and not isinstance(topology, Star):
@@ -164,13 +169,28 @@ class Federation(Checked):
             task = self.problem.task(seed, self.rounds, dtype, data_kind, graph)
         else:
             people = [self.clients.people(site)] if self.named else []
-            task = self.problem.task(seed, self.rounds, dtype, data_kind, *people)
+            task = problem.task(seed, self.rounds, dtype, data_kind, *people)
             graph = topology.build(task.clients, seed, task.names or None)
         attack = self.environment.attack
         if attack.share > 0 and attack.kind == "labels":
             task = turned_around(task, attack.liars(task.clients, seed))
         privacy = self.privacy and self.privacy.ordered(partial(names_in, graph))
+        if self.problem.finds_units:
+            privacy = units.left_of(privacy, self.problem.price, task.clients, seed)
         return Setup(task, graph, dtype, self.rounds, seed, privacy, attack if attack.forges else None)
+
+    def in_units(self, seed: int, site: Site | None, known: Any) -> Any:
+        """The problem in units that are found together: by a simulation, or by nodes before their first round."""
+        people, star = self.clients.people(site), self.topology
+        if people is None or self.privacy is None or self.privacy.mechanism != "gaussian":
+            right = "a table [clients], whose data are their own, and a table [privacy], with Gaussian noise, that pays"
+            raise BadInput("problem.scale", "private", right)
+        if not isinstance(star, Star) or star.clusters != 1:
+            right = "a table of units: only on a star with one server does anybody hear everyone's sums"
+            raise BadInput("problem.scale", "private", right)
+        if known is None and site is None:
+            known = units.found_by_all(self.problem, people, seed, self.privacy.unit)
+        return units.with_units(self.problem, known)
 
     def instance(self, seed: int | None = None, setup: Setup | None = None) -> Instance:
         """Everything an engine plays, for a seed, or for a setup that is there already."""
@@ -180,6 +200,8 @@ class Federation(Checked):
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
         if setup.task.assumed_public and hasattr(plan.accountant, "assuming"):
             plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
+        if self.problem.finds_units:
+            plan = plan._replace(accountant=paid_before(plan, setup.graph, self.privacy, self.problem.price))
         if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):
             right = f'"labels", of strength 1: of {kind_of(self.algorithm)} it is not known what liars would say'
             raise BadInput("environment.attack.kind", setup.attack.kind, right)
@@ -231,6 +253,17 @@ class Federation(Checked):
     def with_(self, **changes: Any) -> "Federation":
         """The same federation with other parts."""
         return replace(self, **changes)
+
+
+def paid_before(plan: Any, graph: Any, privacy: Any, price: float) -> Any:
+    """The accountant of clients that have paid for their units when the first round begins."""
+    from archipel.privacy.accountant import Accountant
+
+    accountant = plan.accountant
+    if type(accountant) is not Accountant or accountant.role != "client" or plan.masks is not None:
+        right = "a table of units: noise is not each client's own here, or what it costs is counted in another way"
+        raise BadInput("problem.scale", "private", right)
+    return accountant._replace(before=price, policy=privacy.ordered(partial(names_in, graph)))
 
 
 def names_in(graph: Any) -> Sequence[str]:

@@ -5,21 +5,25 @@ It is served on loopback; an address beyond it needs a token, which is part of t
 
 import hmac
 import json
+import re
 import secrets
 import threading
-import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import itemgetter
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from archipel.errors import BadInput
 from archipel.report import news, report_page
+from archipel.report_data import is_drawn
 from archipel.results import Result
 
-LOOK = 0.3  # seconds between two looks at what was measured
-RARELY = 30  # times as long as a look takes, at least, lie between two: who looks does not slow a run
+LOOK = 0.6  # seconds between two looks at what was measured
+PATIENCE = 2.0  # seconds that who looks has to be told of the end
 HERE = ("127.0.0.1", "localhost", "::1")
+STAMP = re.compile(r"\d{1,15}( \d{1,15})*")  # of a simulation; others tell everything each time
 STARTING = "<!doctype html><meta http-equiv=refresh content=1><title>Starting</title><p>Starting."
 
 
@@ -32,15 +36,15 @@ class View(Protocol):
     def page(self) -> str:
         """The whole page."""
 
-    def news(self) -> dict[str, Any]:
-        """What the page is told when there is something new."""
+    def news(self, since: str) -> dict[str, Any]:
+        """What the page is told when there is something new; it was told up to a stamp, "" where nothing yet."""
 
 
 class Simulated:
     """A simulation; `watch` is told of its recorders when it begins."""
 
     def __init__(self, described: Any, name: str):
-        self.described, self.name = described, name
+        self.described, self.name, self.text = described, name, ""
         self.recorders: Sequence[Any] = ()
 
     def watch(self, recorders: Sequence[Any]) -> None:
@@ -50,20 +54,44 @@ class Simulated:
         return [recorder for recorder in self.recorders if recorder.graph is not None and recorder.done_rows]
 
     def stamp(self) -> Any:
-        return sum(recorder.done_rows for recorder in self.begun()) or None
+        """How many measurements each seed has, as text."""
+        return " ".join(str(recorder.done_rows) for recorder in self.recorders) if self.begun() else None
 
-    def result(self) -> Result:
-        """What was measured so far, up to the round that all seeds have reached."""
+    def result(self, rounds: Sequence[int] | None = None) -> Result:
+        """What was measured so far; or of some rounds what is drawn, and all of the last of them."""
         begun = self.begun()
-        rows = [row for recorder in begun for row in recorder.rows[: recorder.done_rows]]
-        models = [dict[str, Any]() for _ in begun]
-        return Result(self.described.to_toml(), rows, models, graph=begun[0].graph, name=self.name)
+        parts = [(recorder.rows, recorder.done_rows) for recorder in begun]
+        if rounds is None:
+            rows = [row for found, done in parts for row in found[:done]]
+        else:
+            found = [rows[slice(*of_round(rows, done, n))] for rows, done in parts for n in rounds]
+            tabled = {row[2] for row in found[-1] if row[4] and not is_drawn(row[2])}
+            rows = [row for one in found for row in one if row[2] not in tabled or row[1] == rounds[-1]]
+        if not self.text:
+            self.text = self.described.to_toml()
+        return Result(self.text, rows, [{} for _ in begun], graph=begun[0].graph, name=self.name)
 
     def page(self) -> str:
-        return report_page(self.result(), live=True)
+        stamp = self.stamp()  # before: what is measured meanwhile is told again
+        return report_page(self.result(), live=stamp)
 
-    def news(self) -> dict[str, Any]:
-        return news(self.result())
+    def news(self, since: str) -> dict[str, Any]:
+        """The rounds that a seed has reached since then, and the last one of all: as much as is new, however long."""
+        told, rounds = [int(count) for count in since.split()], set[int]()
+        if [count <= recorder.done_rows for count, recorder in zip(told, self.recorders)] != [True] * len(
+            self.recorders
+        ):
+            told = [0] * len(self.recorders)  # by another run
+        for recorder, count in zip(self.recorders, told):
+            rounds.update(row[1] for row in recorder.rows[count : recorder.done_rows])
+        rounds.add(max(recorder.rows[recorder.done_rows - 1][1] for recorder in self.begun()))
+        return news(self.result(sorted(rounds)))
+
+
+def of_round(rows: Sequence[Any], done: int, round: int) -> tuple[int, int]:
+    """Where a round's measurements are among those of one seed, which come round by round."""
+    key = itemgetter(1)
+    return bisect_left(rows, round, hi=done, key=key), bisect_right(rows, round, hi=done, key=key)
 
 
 class Live:
@@ -75,13 +103,14 @@ class Live:
         if not port.isdecimal() or int(port) > 65_535:
             raise BadInput("--page", address, "a port from 0 (any) to 65535, or host:port")
         self.view, self.ended = view, threading.Event()
+        self.followers: set[threading.Thread] = set()
         self.token = "" if host in HERE else secrets.token_urlsafe(16)
         try:
             self.server = ThreadingHTTPServer((host, int(port)), handler_of(self))
         except OSError as problem:
             raise BadInput("--page", address, f"a port that is free ({problem.strerror}), or 0") from problem
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.1,), daemon=True).start()
 
     @property
     def address(self) -> str:
@@ -98,7 +127,8 @@ class Live:
     def close(self) -> None:
         """Let who looks see the end, then stop."""
         self.ended.set()
-        time.sleep(2 * LOOK)
+        for thread in tuple(self.followers):
+            thread.join(PATIENCE)
         self.server.shutdown()
         self.server.server_close()
 
@@ -120,7 +150,8 @@ def handler_of(live: Live) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(text.encode())
             elif path == "/events":
                 self.begin("text/event-stream")
-                self.follow()
+                asked = parse_qs(urlsplit(self.path).query).get("since", [""])[0]
+                self.follow(self.headers.get("Last-Event-ID", asked))
             else:
                 self.send_error(404)
 
@@ -130,21 +161,25 @@ def handler_of(live: Live) -> type[BaseHTTPRequestHandler]:
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
 
-        def follow(self) -> None:
-            """An event whenever there is something new."""
-            seen: Any = None
+        def follow(self, since: str) -> None:
+            """An event whenever there is something new; who comes again says what was the last."""
+            since = since if STAMP.fullmatch(since) else ""
+            live.followers.add(threading.current_thread())
             try:
                 while True:
-                    over, stamp, begun = live.ended.is_set(), live.view.stamp(), time.monotonic()
-                    if stamp is not None and stamp != seen:
-                        seen = stamp
-                        self.wfile.write(f"data: {json.dumps(live.view.news())}\n\n".encode())
+                    over, stamp = live.ended.is_set(), live.view.stamp()
+                    if stamp is not None and str(stamp) != since:
+                        told = json.dumps(live.view.news(since), separators=(",", ":"))
+                        since = str(stamp)
+                        self.wfile.write(f"id: {since}\ndata: {told}\n\n".encode())
                         self.wfile.flush()
                     if over:
                         self.wfile.write(b"event: over\ndata: {}\n\n")
                         return
-                    live.ended.wait(max(LOOK, RARELY * (time.monotonic() - begun)))
+                    live.ended.wait(LOOK)
             except OSError:  # who looked has gone
                 return
+            finally:
+                live.followers.discard(threading.current_thread())
 
     return Handler

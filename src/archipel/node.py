@@ -74,12 +74,15 @@ FEW = 128  # nodes whose draws are made together
 
 
 class Few(NamedTuple):
-    """Some nodes that are looked at together."""
+    """Some nodes that are looked at together, each in a round of its own; a node's rounds follow each other."""
 
     nodes: Any  # (FEW,): their numbers
-    keys: Any  # of their draws this round
+    rounds: Any
+    keys: Any  # of their draws in it
     first: Any  # draws, one a node
     second: Any
+    due: Any  # nodes that are to be played
+    at: Any  # (2,): which of them comes next, and from which round on
 
 
 NOTHING, SAID, LEARNED = 0, 1, 2  # what became of an act: nothing; it says something; it learned, in silence

@@ -22,6 +22,7 @@ CONTENTS = {
     "clusters": "which cluster a node finds itself in",
     "samples": "how many samples it has, or its share of all",
     "losses": "losses, or norms of what it learned in a round",
+    "statistics": "sums of its columns, with noise, of which units are found",
     "status": "how it is doing: rounds, rows that could not be read, what was paid",
     "other": "anything else that a part of one's own says",
 }
@@ -29,6 +30,7 @@ FIELDS = {  # of words -> what they are
     **dict.fromkeys(("values", "start", "places", "bits", "packed", "largest", "models", "known", "common"), "models"),
     **dict.fromkeys(("control", "weight", "mass", "asked", "chance", "stamp"), "models"),
     **dict.fromkeys(("masked", "pads", "listed", "keys"), "models"),
+    **dict.fromkeys(("sums", "units"), "statistics"),
     "cluster": "clusters",
     "samples": "samples",
     "share": "samples",

@@ -23,7 +23,7 @@ from archipel.environment import Environment
 from archipel.errors import spoken
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, PROBLEMS
-from archipel.report_data import charts, clients, network, scores, words_of
+from archipel.report_data import Measured, charts, clients, holdings, network, scores, words_of
 from archipel.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -46,21 +46,21 @@ def write_report(result: "Result", path: "Path") -> None:
     path.write_text(report_page(result), encoding="utf-8")
 
 
-def page_data(result: "Result") -> dict[str, Any]:
-    """What the page draws."""
-    return {"charts": charts({"": result}), "clients": clients(result), "network": network(result)}
-
-
-def report_page(result: "Result", live: bool = False) -> str:
-    """The page of one federation; a `live` one asks for what is new."""
-    data = page_data(result)
-    parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(result)]
-    parts += drawn(data["charts"])
-    graph = data["network"]
+def report_page(result: "Result", live: Any = False) -> str:
+    """The page of one federation; a `live` one asks for what is new, since the stamp that this is."""
+    measured = Measured(result)
+    curves, graph = charts({"": measured}), network(result)
+    held = holdings(result)
+    data = {"charts": curves, "clients": clients(measured), "network": graph, "held": held, "live": live}
+    parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(measured)]
+    parts += drawn(curves)
     if result.notes:
         said = "".join(f"<li>{html.escape(note)}</li>" for note in result.notes)
         parts.append(section("What was seen in the data", f"<ul>{said}</ul>"))
     parts += [section("Clients", '<div id="clients"></div>')] if data["clients"] else []
+    if held:
+        text = f'<p>{html.escape(held["caption"])}</p><div id="held" class="held"></div>'
+        parts.append(section("Who has what", text))
     if graph:
         text = f'<p>{html.escape(graph["caption"])}</p><div id="network" class="network"></div>'
         parts.append(section("The network", text))
@@ -69,12 +69,14 @@ def report_page(result: "Result", live: bool = False) -> str:
     parts += [section(title, body) for title, body in result.pictures()]
     parts.append(folded("Description", f"<pre>{description(result.description)}</pre>"))
     parts.append(folded("Theory and speed", beside({"value": numbers_of_theory(result)})))
-    return page(result.name or "A federation", parts, data | {"live": live})
+    return page(result.name or "A federation", parts, data)
 
 
 def news(result: "Result") -> dict[str, Any]:
-    """What is new for a live page."""
-    return page_data(result) | {"cards": cards(result), "lead": sentence(result)}
+    """What is new for a live page: points of curves by their round, all else as it is now."""
+    measured = Measured(result)
+    told = {"charts": charts({"": measured}), "clients": clients(measured)}
+    return told | {"cards": cards(measured), "lead": sentence(result)}
 
 
 def status_page(title: str, told: Mapping[str, Any], live: bool = True) -> str:
@@ -88,8 +90,9 @@ def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
     title = ", ".join(results)
     met = f"{len(results)} federations that met the same data, absences and delays."
     parts = [*head(title, met), *stopped(results.values())]
-    parts.append(section("Side by side", beside({name: measured_numbers(r) for name, r in results.items()})))
-    curves = charts(results)
+    measured = {name: Measured(result) for name, result in results.items()}
+    parts.append(section("Side by side", beside({name: measured_numbers(one) for name, one in measured.items()})))
+    curves = charts(measured)
     parts += drawn(curves)
     parts.append(section("Where their descriptions differ", table(["key", *results], differences(results))))
     for name, result in results.items():
@@ -126,31 +129,31 @@ def sentence(result: "Result") -> str:
     return f"{who} by {algorithm} {how}, from {problem} data, for {table['rounds']:,} rounds{seeds}."
 
 
-def final(result: "Result", metric: str, level: bool = False) -> tuple[str, str]:
+def final(measured: Measured, metric: str, level: bool = False) -> tuple[str, str]:
     """The last value of a metric, in dB if so wanted, and how far seeds are from each other."""
-    last = max(row[1] for row in result.rows if row[2] == metric)
-    values = np.array([row[3] for row in result.rows if row[2] == metric and row[1] == last])
+    values, unit = np.array(measured.last(metric)), measured.result.unit
     if level:
         with np.errstate(divide="ignore", invalid="ignore"):
             shown, values = f"{10 * np.log10(values.mean()):.2f} dB", 10 * np.log10(values)
     else:
-        shown = spoken(float(values.mean())) + (f" {result.unit}" if metric == "rmse" and result.unit else "")
+        shown = spoken(float(values.mean())) + (f" {unit}" if metric == "rmse" and unit else "")
     spread = f"± {np.std(values):.2g} over {len(values)} seeds" if len(values) > 1 else ""
     return shown, spread
 
 
-def cards(result: "Result") -> str:
+def cards(measured: Measured) -> str:
     """The few numbers that matter."""
     found: list[tuple[str, str, str]] = []
-    for metric in scores(result):
-        value, spread = final(result, metric)
-        level = final(result, metric, level=True)[0] if in_decibels(metric) else ""
+    result = measured.result
+    for metric in scores(measured):
+        value, spread = final(measured, metric)
+        level = final(measured, metric, level=True)[0] if in_decibels(metric) else ""
         found.append((words_of(metric).title, value, "; ".join(filter(None, (level, spread)))))
     if result.ledgers and result.ledgers[0]:
         worst = result.ledgers[0]["worst"]["epsilon"]
         shown = f"ε ≤ {worst:.4g}" if worst is not None else "none"
         found.append(("Privacy of whom paid most", shown, result.ledgers[0]["guarantee"] if worst is not None else ""))
-    found.append(("Sent, in all", size(result.total("bytes")), f"{result.total('parameters'):,.0f} parameters"))
+    found.append(("Sent, in all", size(measured.total("bytes")), f"{measured.total('parameters'):,.0f} parameters"))
     return cards_of(found)
 
 
@@ -165,18 +168,19 @@ def cards_of(found: Iterable[tuple[str, str, str]]) -> str:
 
 def summary(result: "Result") -> dict[str, str]:
     """The numbers a reader looks for first, then what theory says."""
-    return measured_numbers(result) | numbers_of_theory(result)
+    return measured_numbers(Measured(result)) | numbers_of_theory(result)
 
 
-def measured_numbers(result: "Result") -> dict[str, str]:
+def measured_numbers(measured: Measured) -> dict[str, str]:
     """How good the models are, what was paid and what was sent."""
     lines: dict[str, str] = {}
-    for metric in scores(result):
-        lines[f"final {metric}"] = " ".join(final(result, metric, in_decibels(metric))).strip()
-    if result.ledgers and result.ledgers[0]:
-        lines["privacy"] = privacy_line(result.ledgers[0])
-    lines["parameters sent"] = f"{result.total('parameters'):,.0f}"
-    lines["bytes sent"] = f"{result.total('bytes'):,.0f}"
+    for metric in scores(measured):
+        lines[f"final {metric}"] = " ".join(final(measured, metric, in_decibels(metric))).strip()
+    ledgers = measured.result.ledgers
+    if ledgers and ledgers[0]:
+        lines["privacy"] = privacy_line(ledgers[0])
+    lines["parameters sent"] = f"{measured.total('parameters'):,.0f}"
+    lines["bytes sent"] = f"{measured.total('bytes'):,.0f}"
     return lines
 
 
@@ -318,7 +322,7 @@ def flattened(table: Mapping[str, Any], name: str = "") -> dict[str, str]:
 def drawn(curves: list[dict[str, Any]]) -> list[str]:
     """A place for each picture, with its words for who does not see it."""
     hint = "Drag to zoom; with the keyboard: arrows, + and -, 0."
-    return [
+    made = [
         section(
             spec["title"],
             f'<figure id="chart{i}"><div class="plot" role="img" aria-label="{html.escape(spec["alt"])}"></div>'
@@ -326,6 +330,7 @@ def drawn(curves: list[dict[str, Any]]) -> list[str]:
         )
         for i, spec in enumerate(curves)
     ]
+    return [f'<div class="charts">{"".join(made)}</div>'] if made else []
 
 
 def band_words(spec: Mapping[str, Any]) -> str:

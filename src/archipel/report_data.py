@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -50,6 +52,11 @@ METRICS = {
 }
 
 
+def is_drawn(metric: str) -> bool:
+    """Whether there is a curve of what a metric says of single clients and clusters."""
+    return metric.endswith(SINGLE) and metric.split(".")[0] not in UNDRAWN and ".server." not in metric
+
+
 def words_of(metric: str) -> Words:
     """How a metric, of all or of single nodes, is spoken of."""
     base = metric
@@ -61,47 +68,62 @@ def words_of(metric: str) -> Words:
     return METRICS.get(base, Words(base.replace(".", ", "), base))
 
 
-def scores(result: "Result") -> list[str]:
+def scores(result: "Result | Measured") -> list[str]:
     """The metrics that say how good the models are, of the whole federation; in the user's units first."""
     found = [name for name in result.metrics() if not name.startswith(COUNTED) and not name.endswith(SINGLE)]
     return sorted(found, key=lambda name: name != "rmse")
 
 
 class Measured:
-    """A result's measurements, sorted by metric once: (round, node) to the values of the seeds."""
+    """A result's measurements, sorted once: by metric and round the nodes' values, a seed each."""
 
     def __init__(self, result: "Result"):
-        self.values: dict[str, dict[tuple[int, str], list[float]]] = {}
-        for _, round, metric, value, node in result.rows:
-            self.values.setdefault(metric, {}).setdefault((round, node), []).append(value)
+        self.result = result
+        self.values: dict[str, dict[int, list[dict[str, float]]]] = {}
+        for (_, round, metric), rows in groupby(result.rows, itemgetter(0, 1, 2)):  # they follow each other
+            self.values.setdefault(metric, {}).setdefault(round, []).append(dict(map(itemgetter(4, 3), rows)))
         sent = [metric for metric in self.values if metric.startswith("bytes.")]
-        self.bytes = {n: sum(float(np.mean(self.values[m][n, ""])) for m in sent) for n in self.rounds("updates")}
-        self.paid = {n: max(values) for n, values in self.of_nodes("epsilon.node").items()}
+        self.bytes = {n: sum(mean(self.at(m, n)) for m in sent) for n in self.rounds("updates")}
+        self.paid = {n: max(self.of_nodes("epsilon.node", n)) for n in self.rounds("epsilon.node")}
+
+    def metrics(self) -> list[str]:
+        return list(self.values)
 
     def rounds(self, metric: str) -> list[int]:
-        return sorted({round for round, _ in self.values.get(metric, {})})
+        return sorted(self.values.get(metric, ()))
 
-    def of_nodes(self, metric: str) -> dict[int, list[float]]:
-        """The nodes' values in each round, each a mean over seeds."""
-        found: dict[int, list[float]] = {}
-        for (round, _), values in self.values.get(metric, {}).items():
-            found.setdefault(round, []).append(float(np.mean(values)))
-        return found
+    def at(self, metric: str, round: int, node: str = "") -> list[float]:
+        """What the seeds had in a round."""
+        return [one[node] for one in self.values[metric][round] if node in one]
+
+    def last(self, metric: str, node: str = "") -> list[float]:
+        """What the seeds had in the last round."""
+        return self.at(metric, max(self.values[metric]), node)
+
+    def total(self, what: str) -> float:
+        """Traffic of all links together: `parameters` or `bytes`, a mean over seeds."""
+        return sum(mean(self.last(metric)) for metric in self.values if metric.startswith(f"{what}."))
+
+    def of_nodes(self, metric: str, round: int) -> list[float]:
+        """The nodes' values in a round, each a mean over seeds."""
+        seeds = self.values[metric][round]
+        return list(seeds[0].values()) if len(seeds) == 1 else [mean(self.at(metric, round, k)) for k in seeds[0]]
 
     def nodes(self, metric: str) -> list[str]:
-        return list(dict.fromkeys(node for _, node in self.values.get(metric, {})))
+        return list(self.values[metric][max(self.values[metric])][0])
 
     def series(self, metric: str, name: str, node: str = "") -> dict[str, Any]:
         """One curve: the mean over seeds, and the lowest and the highest of them."""
-        rounds = [n for n in self.rounds(metric) if (n, node) in self.values[metric]]
-        each = [self.values[metric][n, node] for n in rounds]
-        return self.curve(name, rounds, [np.mean(v) for v in each], [min(v) for v in each], [max(v) for v in each])
+        known = {n: self.at(metric, n, node) for n in self.rounds(metric)}
+        rounds = [n for n, values in known.items() if values]
+        low, middle, high = ([of(known[n]) for n in rounds] for of in (min, mean, max))
+        return self.curve(name, rounds, middle, low, high)
 
     def spread(self, metric: str) -> dict[str, Any]:
         """The middle of all nodes, and where four of five of them are."""
-        of = self.of_nodes(metric)
-        rounds = sorted(of)
-        low, middle, high = np.array([np.quantile(of[n], (0.1, 0.5, 0.9)) for n in rounds]).T
+        rounds = self.rounds(metric)
+        each = [np.sort([value for value in self.of_nodes(metric, n) if value == value]) for n in rounds]
+        low, middle, high = ([between(values, share) for values in each] for share in (0.1, 0.5, 0.9))
         return self.curve("the middle client, and four of five", rounds, middle, low, high)
 
     def curve(self, name: str, rounds: Sequence[int], mean: Any, low: Any, high: Any) -> dict[str, Any]:
@@ -114,6 +136,25 @@ class Measured:
         return {"name": name, "x": x, "mean": numbers(mean), "low": numbers(low), "high": numbers(high), "band": band}
 
 
+def mean(values: Sequence[float]) -> float:
+    """The mean; far faster for a few numbers than one of arrays."""
+    return sum(values) / len(values)
+
+
+def between(ordered: Any, share: float) -> float:
+    """The value below which a share of ordered ones is, as numpy.quantile has it.
+
+    >>> between([1.0, 2.0, 4.0], 0.75)
+    3.0
+    """
+    if not len(ordered):
+        return math.nan
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))
+
+
 def numbers(values: Iterable[Any]) -> list[float | None]:
     """Six digits are enough to draw; what is not finite is a gap."""
     return [float(f"{float(v):.6g}") if math.isfinite(v) else None for v in values]
@@ -122,33 +163,31 @@ def numbers(values: Iterable[Any]) -> list[float | None]:
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def charts(results: "Mapping[str, Result]") -> list[dict[str, Any]]:
+def charts(measured: Mapping[str, Measured]) -> list[dict[str, Any]]:
     """A picture for each score, with one line for each federation; then what single clients and clusters did."""
-    measured = {name: Measured(result) for name, result in results.items()}
     found = []
-    metrics = dict.fromkeys(metric for result in results.values() for metric in result.metrics())
+    metrics = dict.fromkeys(metric for one in measured.values() for metric in one.metrics())
     doubled = {"mse", "mse.node"} if "rmse" in metrics else set()  # the same curve, in the user's units
-    for metric in dict.fromkeys(metric for result in results.values() for metric in scores(result)):
+    for metric in dict.fromkeys(metric for one in measured.values() for metric in scores(one)):
         if metric in doubled:
             continue
         there = {name: one for name, one in measured.items() if metric in one.values}
-        label = {name: name if len(results) > 1 else "" for name in there}
+        label = {name: name if len(measured) > 1 else "" for name in there}
         found.append(chart(metric, "", [one.series(metric, label[name]) for name, one in there.items()]))
-    if len(results) > 1 and found and all("bytes" in one["x"] for one in found[0]["series"]):
+    if len(measured) > 1 and found and all("bytes" in one["x"] for one in found[0]["series"]):
         found.insert(1, found[0] | {"title": f"{found[0]['title']}, against what was sent for it", "axis": "bytes"})
-    if len(results) == 1:
-        ((name, result),) = results.items()
-        for metric in result.metrics():
-            drawn = metric.endswith(SINGLE) and metric.split(".")[0] not in UNDRAWN and ".server." not in metric
-            if drawn and metric not in doubled:
-                found.append(single(result, measured[name], metric))
+    if len(measured) == 1:
+        (alone,) = measured.values()
+        for metric in alone.metrics():
+            if is_drawn(metric) and metric not in doubled:
+                found.append(single(alone, metric))
     return [one for one in found if one["series"]]
 
 
-def single(result: "Result", measured: Measured, metric: str) -> dict[str, Any]:
+def single(measured: Measured, metric: str) -> dict[str, Any]:
     """Each node's own curve, or, of many, the middle and the spread."""
     nodes = measured.nodes(metric)
-    what, name = speaker(result, len(nodes))
+    what, name = speaker(measured.result, len(nodes))
     if len(nodes) > SHOWN_NODES:
         return chart(metric, f", of {len(nodes):,} {what}s", [measured.spread(metric)])
     return chart(metric, f", of each {what}", [measured.series(metric, name(k), k) for k in nodes])
@@ -189,16 +228,16 @@ def client_name(graph: Any, k: int) -> str:
 # --- clients ----------------------------------------------------------------------------------------------------------
 
 
-def clients(result: "Result") -> dict[str, Any] | None:
+def clients(measured: Measured) -> dict[str, Any] | None:
     """A row for each client: what was measured of it at the end, and what it has paid."""
-    graph, measured = result.graph, Measured(result)
+    result = measured.result
+    graph = result.graph
     columns: dict[str, dict[int, Any]] = {}
-    for metric in result.metrics():
+    for metric in measured.metrics():
         nodes = measured.nodes(metric) if metric.endswith(SINGLE) else []
         if nodes and (metric.endswith(".node") or (graph is not None and len(nodes) == graph.clients)):
-            last = measured.rounds(metric)[-1]
             label = words_of(metric).label.removesuffix(" so far")
-            columns[label] = {int(k): float(np.mean(measured.values[metric][last, k])) for k in nodes}
+            columns[label] = {int(k): mean(measured.last(metric, k)) for k in nodes}
     paid = next((ledger for ledger in result.ledgers if ledger is not None), None)
     names = {client_name(graph, k): k for k in {k for column in columns.values() for k in column}}
     for node in paid["nodes"] if paid else ():
@@ -223,6 +262,27 @@ def plain(value: Any) -> Any:
     if isinstance(value, str) or value is None:
         return value
     return numbers([value])[0]
+
+
+# --- who has what -----------------------------------------------------------------------------------------------------
+
+
+def holdings(result: "Result") -> dict[str, Any] | None:
+    """How many samples of which class, or of which fifth of the target, each client learns from."""
+    held = result.holdings
+    if held is None or len(held.names) < 2:
+        return None
+    return held._asdict() | {"counts": held.counts.tolist(), "caption": in_short(held)}
+
+
+def in_short(held: Any) -> str:
+    """The picture in a sentence."""
+    sizes, kinds = held.counts.sum(1), (held.counts > 0).sum(1)
+    many = f"{len(sizes)} clients learn from {sizes.min():,} to {sizes.max():,} samples each"
+    if kinds.min() == len(held.classes):
+        return f"{many}, and everyone has some of all {len(held.classes)} kinds."
+    few = f"{kinds.min()}" if kinds.min() == kinds.max() else f"{kinds.min()} to {kinds.max()}"
+    return f"{many}, of {few} of {len(held.classes)} kinds."
 
 
 # --- the network ------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def test_processes_end_with_the_simulated_model(name, tmp_path):
     wire = json.loads((tmp_path / "out" / "wire.json").read_text())
     assert wire["traffic"]["bytes out"] > 0 and not wire["refused"]
     view = Fleeting(fleet, "the fleet")  # as `archipel up --page` shows it
-    news = view.news()
+    news = view.news("")
     assert view.stamp() and "<h1>the fleet</h1>" in view.page()
     assert news["charts"][0]["series"][0]["x"]["rounds"] == marks
     assert len(news["clients"]["rows"]) == fleet.instance.task.clients and "last seen" in news["clients"]["columns"]

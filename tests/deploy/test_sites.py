@@ -301,7 +301,7 @@ def test_a_node_has_a_page_of_its_own_and_a_server_one_of_all_machines():
     for name, others in (("server", 3), ("client-1", 1)):
         node = village.nodes[name]
         view = Machine(SimpleNamespace(latest=node.status()))
-        told = view.news()
+        told = view.news("")
         assert view.stamp() == (20, others, node.status()["bytes"]) and told["lead"] == "Round 20 of 20: done."
         assert [row[0] for row in told["clients"]["rows"]] == list(node.status()["neighbours"])
         assert f"<h1>{name}</h1>" in view.page() and "Refused" in told["cards"]
@@ -317,7 +317,7 @@ def test_the_page_of_all_machines_says_who_is_away_who_left_and_what_waits():
     village.world.links = {("client-0", "server"): lambda delay, key: []}
     server = village.nodes["server"]
     village.until(lambda: server.player.round >= 15)
-    told = Machine(SimpleNamespace(latest=server.status())).news()["clients"]
+    told = Machine(SimpleNamespace(latest=server.status())).news("")["clients"]
     rows = {row[0]: dict(zip(told["columns"], row)) for row in told["rows"]}
     letters = server.office.neighbours["client-0"].letters
     assert rows["client-0"]["letters waiting"] == len(letters) > 0

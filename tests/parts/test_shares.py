@@ -14,7 +14,7 @@ from archipel.parts.share.signs import Signs
 from archipel.parts.share.top_k import TopK
 from archipel.parts.share.whole import Whole
 from archipel.testing import check_algorithm
-from archipel.topology import Digraph
+from archipel.topology import Digraph, Peers
 
 LINEAR = Linear(clients=6, size=11, samples=12)
 SHARES = [Signs(0.02), Signs(0.5, bound=0.5), TopK(3), TopK(3, feedback=False), *(Quantised(b) for b in (1, 2, 4, 8))]
@@ -113,7 +113,7 @@ def test_all_bits_or_all_components_are_the_whole_change():
 
 def test_with_feedback_the_largest_component_alone_learns_what_the_whole_change_does():
     models = {
-        share: Federation(LINEAR, FedAvg(step=0.02, share=share), rounds=1500, every=1500, engine="serial")
+        share: Federation(LINEAR, FedAvg(step=0.02, share=share), rounds=1500, every=1500, engine="plain")
         .run()
         .models[0]["server"]
         for share in (Whole(change=True), TopK(1), TopK(1, feedback=False))
@@ -126,6 +126,13 @@ def test_with_feedback_the_largest_component_alone_learns_what_the_whole_change_
 def test_changes_are_not_pushed():
     with pytest.raises(BadInput, match="what is pushed is a model"):
         sharing(TopK(2), topology=Digraph()).run()
+
+
+@pytest.mark.parametrize("share", [TopK(2), Quantised(4), Whole(change=True)])
+def test_changes_alone_never_bring_peers_together(share):
+    """Two peers that start apart and learn nothing stay apart whatever they hear: refused, not played."""
+    with pytest.raises(BadInput, match="changes alone never bring peers together"):
+        sharing(share, topology=Peers(shape="ring")).run()
 
 
 @pytest.mark.parametrize(("share", "key"), [(TopK(12), "algorithm.share.size"), (Quantised(3), "algorithm.share.bits")])

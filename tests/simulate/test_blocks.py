@@ -5,6 +5,7 @@ import pytest
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.fedavg import FedAvg
+from archipel.environment import Failure
 from archipel.node import leaves
 from archipel.parts.mix.robust import TrimmedMean
 from archipel.simulate import blocks
@@ -59,3 +60,30 @@ def test_small_stars_and_what_cannot_be_added_are_not_in_blocks(monkeypatch):
     assert in_blocks(FEDERATIONS["pao-fed"].instance(1))
     robust = Federation(Linear(clients=83, size=5), OnlineFed(step=0.1, mix=TrimmedMean()))
     assert not in_blocks(robust.instance(1))
+
+
+AWAY = {
+    "chances": Environment(availability=(0.5, 0.1, 0.02), delay=Delay(delta=0.4, limit=3)),
+    "failures": Environment(availability=0.3, failure=Failure(share=0.5, start=20, until=70)),
+}
+
+
+@pytest.mark.parametrize("name", AWAY)
+@pytest.mark.parametrize("engine", ["serial", "parallel"])
+def test_rounds_that_clients_play_alone_may_be_played_later(name, engine):
+    """One stretch, in which whoever is away waits, has the bits of rounds one by one, in which nobody does."""
+    federation = Federation(
+        Synthetic(clients=300, features=6, horizon=50, samples=(10, 50)), PaoFed(portion=3), environment=AWAY[name],
+        rounds=120, engine=engine,
+    )  # fmt: skip
+    played = []
+    for step in (120, 1, 7):
+        instance = federation.instance(1)
+        player = federation.engine_of(instance)
+        assert player.rounds.defers
+        for n in range(0, 120, step):
+            player.advance(n, min(n + step, 120))
+        arrays = [*leaves(tuple(instance.plan.tables.values())), *leaves(instance.task.source)]
+        played.append([np.array([player.updates, *player.messages]), *arrays])
+    for other in played[1:]:
+        assert all(map(np.array_equal, played[0], other))

@@ -6,12 +6,13 @@ same release again, the charge that is already in the file counts for it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from archipel.deploy.world import Disk
+from archipel.deploy.world import Disk, File
 from archipel.privacy.accountant import account_of as spending
-from archipel.privacy.journal import Damaged, open_ledger
+from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Overspent, Terms
 from archipel.privacy.personal import PersonalLedgers
 
@@ -31,9 +32,13 @@ class Account:
 
     private = False
     limited = False  # by a site's budget, which covers no release without noise
+    most = 1024  # charges of a ledger that are lines of their own
 
     def paid(self, n: int, me: Any) -> None:
         """Called after a node acted, before anything that it said leaves."""
+
+    def pay(self, n: int, release: Any, me: Any) -> None:
+        """Pay for a release that no node function pays for, before it leaves."""
 
     def count(self) -> int:
         """How many charges a checkpoint covers."""
@@ -41,6 +46,9 @@ class Account:
 
     def resume(self, count: int, me: Any) -> None:
         """Back at a checkpoint that covers so many charges."""
+
+    def settle(self) -> None:
+        """A checkpoint covers all charges so far: none will be looked for one by one."""
 
     def total(self, me: Any) -> float | None:
         """What was paid, in zCDP."""
@@ -59,10 +67,11 @@ class SpendingAccount(Account):
         self.path, self.ledger = kept_in(disk), opened(disk, name, stated(accountant.terms, secret), join)
         self.accountant, self.number = accountant, number
         self.before: list[Charge] = []  # charged before the crash, for words that never left
+        self.together = 0  # lines that were left when some were put together last
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
             spending(me).spent[0] = self.spent = self.ledger.rho()
-            spending(me).releases[0] = self.releases = len(self.ledger.charges)
+            spending(me).releases[0] = self.releases = self.ledger.lines
 
     def paid(self, n: int, me: Any) -> None:
         cost, count = float(spending(me).spent[0]) - self.spent, float(spending(me).releases[0]) - self.releases
@@ -71,20 +80,37 @@ class SpendingAccount(Account):
             raise Overspent(f"{self.ledger.node}: round {n} would leave without noise, which no budget covers.")
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
-        charge = Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1)
+        self.enter(Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1))
+
+    def pay(self, n: int, release: Any, me: Any) -> None:
+        if spending(me).spent[0] > spending(me).limit[0]:  # a state was lost: it was paid for before
+            raise Overspent(f"{self.ledger.node} has spent its privacy budget, and cannot pay for units once more.")
+        self.enter(Charge(n, release, 1))
+
+    def enter(self, charge: Charge) -> None:
+        """Charge it, unless it was before a crash."""
         if charge in self.before:  # what lies before it was for a round that is not played again, and stays charged
             del self.before[: self.before.index(charge) + 1]
             return
         self.before = []  # another release than before the crash: what was charged stays charged
-        self.ledger.charge(*charge)
+        self.ledger.charge(charge.round, charge.release, charge.times)
 
     def count(self) -> int:
-        return len(self.ledger.charges) - len(self.before)
+        return self.ledger.lines - len(self.before)
 
     def resume(self, count: int, me: Any) -> None:
-        check_whole(self.path, len(self.ledger.charges), count)
-        self.before = self.ledger.charges[count:]
+        check_whole(self.path, self.ledger.lines, count)
+        single = [charge for charge in self.ledger.charges if charge.lines == 1]
+        behind = self.ledger.lines - count  # of an older state some are together already: they stay charged
+        self.before = single[len(single) - min(behind, len(single)) :]
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
+
+    def settle(self) -> None:
+        if len(self.ledger.charges) >= self.most + 2 * self.together:
+            self.ledger.fold(self.count())
+            self.together = len(self.ledger.charges)
+            if self.ledger.journal is not None:
+                self.ledger.journal.fold(self.ledger.charges)
 
     def total(self, me: Any) -> float | None:
         return self.ledger.rho()
@@ -159,11 +185,19 @@ def opened(disk: Disk, name: str, terms: Terms, join: Join, budget: Any = None) 
     disk.sync()
     ledger = open_ledger(kept_in(disk), name, terms, budget, file)
     try:
+        assert isinstance(ledger.journal, FileJournal)
+        ledger.journal.renew = partial(renewed, disk)
         join(ledger)
     except BaseException:
         close(ledger)
         raise
     return ledger
+
+
+def renewed(disk: Disk, content: bytes) -> File:
+    """Another file in the place of the ledger."""
+    disk.replace(JOURNAL, content, durable=True)
+    return disk.open(JOURNAL)
 
 
 def account_of(view: Any, disk: Disk | None, secret: bool, join: Join = lambda ledger: None) -> Account:

@@ -42,7 +42,7 @@ def leaving(view: View, rounds: int) -> Iterator[str]:
         what = ", ".join(sorted(contents_of(path for path, _ in fields)))
         parts = ", ".join(f"{count} x {path.rpartition('.')[2]}" for path, count in fields)
         most = rounds * size * max(len(view.says(i, n)) for n in range(len(view.outgoing[i])))
-        often, most = ("once", size) if view.masks and i == view.masks.show else ("at most once a round", most)
+        often, most = ("once", size) if view.prelude and i == view.prelude.show else ("at most once a round", most)
         yield f"  to {listed(receivers)}, {often}: {what} ({parts}), {size} bytes; {most:,} bytes in all"
     if not said(view):
         yield "  no words: it only hears"

@@ -36,8 +36,8 @@ def state_of(player: Player) -> dict[str, Any]:
         "post": player.office.state(),
         "mailbox": player.mailbox.state(),
     }
-    if player.masks is not None:
-        parts["masks"] = player.masks.state()
+    if player.prelude is not None:
+        parts["prelude"] = player.prelude.state()
     if player.source is not None:
         parts |= {"source": player.source.state(), "data": player.source.keep(player.data)}
     for prefix, part in parts.items():
@@ -47,17 +47,17 @@ def state_of(player: Player) -> dict[str, Any]:
 
 def restore(player: Player, record: dict[str, Any]) -> None:
     """Be what a record says."""
-    parts: dict[str, dict[str, Any]] = {"me": {}, "post": {}, "mailbox": {}, "source": {}, "data": {}, "masks": {}}
+    parts: dict[str, dict[str, Any]] = {"me": {}, "post": {}, "mailbox": {}, "source": {}, "data": {}, "prelude": {}}
     for name, value in record.items():
         prefix, dot, rest = name.partition(".")
         if dot:
             parts[prefix][rest] = value
+    if player.prelude is not None:
+        player.prelude.restore(parts["prelude"])  # first: with units that are known the rest is made anew
     for name, array in named_leaves(player.me):
         array[...] = parts["me"][name]
     player.office.restore(parts["post"])
     player.mailbox.restore(parts["mailbox"])
-    if player.masks is not None:
-        player.masks.restore(parts["masks"])
     player.pace.restore(record["pace"])
     for name in PLAIN:
         setattr(player, name, record[name])

@@ -19,6 +19,7 @@ from archipel.deploy.assemble import assemble, read_status
 from archipel.deploy.proxy import Proxy, free_port
 from archipel.deploy.roster import Roster, refuse_attack, roster_of
 from archipel.deploy.store import Halted
+from archipel.deploy.units import FILE, read_units
 from archipel.deploy.view import instance_of_all
 from archipel.results import Result
 
@@ -236,7 +237,16 @@ class Fleet:
         finally:
             self.close()
         spent = time.monotonic() - self.begun
+        if self.federation.problem.finds_units:
+            self.instance = instance_in_units(self.federation, self.nodes / self.roster.leaders()[0])
         result = assemble(self.federation, self.instance, self.roster, self.nodes, spent, interrupted)
         result.save(self.folder)
         (self.folder / "wire.json").write_text(json.dumps(result.wire, indent=1) + "\n", encoding="utf-8")
         return result
+
+
+def instance_in_units(federation: Any, server: Path) -> Any:
+    """What nodes are measured by, in the units that they found; a simulation's, if they did not get so far."""
+    written = server / FILE
+    known = read_units(federation.problem, written.read_text(encoding="utf-8")) if written.exists() else None
+    return federation.instance(setup=federation.setup(known=known))

@@ -19,9 +19,9 @@ class Machine:
         return (status["round"], status["heard"], status["bytes"]) if status else None
 
     def page(self) -> str:
-        return status_page(self.node.latest["name"], self.news())
+        return status_page(self.node.latest["name"], self.news(""))
 
-    def news(self) -> dict[str, Any]:
+    def news(self, since: str) -> dict[str, Any]:
         status = self.node.latest
         found = [
             ("Round", f"{status['round']:,}", f"of {status['rounds']:,}"),

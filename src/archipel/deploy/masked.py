@@ -14,6 +14,7 @@ import numpy as np
 
 from archipel.deploy import wire
 from archipel.deploy.grow import ANY_ROUND
+from archipel.deploy.pace import FOREVER
 from archipel.deploy.post import LOG
 from archipel.deploy.store import ANEW, Halted
 from archipel.deploy.world import World
@@ -101,6 +102,15 @@ class Masks:
         code = self.code
         sizes = (code.size, np.uint64), (code.corrected * code.rows, np.uint64), (code.clients, np.uint8)
         return Collected(*(np.zeros(size, dtype) for size, dtype in sizes))
+
+    @property
+    def over(self) -> bool:
+        """Whether the beginning is."""
+        return bool(self.keys)
+
+    def wakes(self) -> float:
+        """Only letters bring it on."""
+        return FOREVER
 
     # --- the beginning ------------------------------------------------------------------------------------------------
 

@@ -64,14 +64,14 @@ class Player:
         self.words = [emptied(turn.word) for turn in self.plan.turns]  # to write on; what is said goes out as bytes
         self.inboxes = [emptied(turn.inbox) if isinstance(turn, Turn) else None for turn in self.plan.turns]
         self.tables = [tables_of(view, self.mailbox.number, i) for i in range(len(self.plan.turns))]
-        self.masks = view.masks
-        self.opening = [Step(ready, run, -1) for ready, run in self.masks.begin(self)] if self.masks else []
+        self.masks, self.prelude = view.masks, view.prelude
+        self.opening = [Step(ready, run, -1) for ready, run in self.prelude.begin(self)] if self.prelude else []
         self.round_steps = self.steps_of_role()
 
     @property
     def steps(self) -> list[Step]:
-        """What is done in a round; where words are masked, before the first one too."""
-        return self.opening if self.masks and not self.masks.keys else self.round_steps
+        """What is done in a round; where words are masked, or units found, before the first one too."""
+        return self.opening if self.prelude and not self.prelude.over else self.round_steps
 
     def steps_of_role(self) -> list[Step]:
         """What this role does in a round, in the order of the turns."""
@@ -116,8 +116,8 @@ class Player:
     def notice(self) -> None:
         """Sort what came in, and answer who asks."""
         self.pace.heard(self.mailbox.sort_all())
-        if self.masks:
-            self.masks.notice()
+        if self.prelude:
+            self.prelude.notice()
         if self.office.anew:
             self.ask_again()
         self.serve()
@@ -133,7 +133,7 @@ class Player:
 
     def wakes(self) -> float:
         """When something may happen although nothing comes in, by the world's clock."""
-        soon = self.pace.wakes(self.round, self.since)
+        soon = min(self.pace.wakes(self.round, self.since), self.prelude.wakes() if self.prelude else waiting.FOREVER)
         if self.source is not None:
             soon = min(soon, self.source.wakes(self.world.now()))
         return soon

@@ -20,6 +20,10 @@ class ProblemSource:
     skipped = 0  # rows that could not be read
 
     def __init__(self, view: View):
+        self.show(view)
+
+    def show(self, view: View) -> None:
+        """What is looked at from here on."""
         self.task, self.number = view.task, view.member.number
         self.rows: dict[str, Any] = {}
         for name, array in zip(self.task.source._fields, self.task.source):

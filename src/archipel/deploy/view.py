@@ -11,10 +11,13 @@ from archipel.deploy.grow import ANY_ROUND, why_fixed
 from archipel.deploy.learned import Learned
 from archipel.deploy.masked import Masks
 from archipel.deploy.roster import Member, Roster, digest_of, refuse_attack, roster_of
+from archipel.deploy.units import Search
 from archipel.deploy.wire import PIECE, Vocabulary
 from archipel.draws import key_of
+from archipel.errors import BadInput
 from archipel.loading import is_of_file
 from archipel.node import Moment, mapped, row
+from archipel.problems.units import sums_of
 from archipel.simulate.instance import SERVER_KEYS
 from archipel.turns import Plan, Tell
 
@@ -48,6 +51,7 @@ class View:
     nothing: Any
     learned: Learned
     masks: Masks | None = None  # where words are masked
+    search: Search | None = None  # where units are found together
     keyed: tuple[int, Any] = (-1, 0)  # this round's key, which is asked for several times
 
     @property
@@ -57,7 +61,12 @@ class View:
     @property
     def order(self) -> list[int]:
         """The turns of a round, as they are taken."""
-        return self.masks.order if self.masks else list(range(len(self.plan.turns)))
+        return self.prelude.order if self.prelude else list(range(len(self.plan.turns)))
+
+    @property
+    def prelude(self) -> Any:
+        """What is played before the first round."""
+        return self.masks or self.search
 
     def hears(self, turn: int, n: int) -> list[Neighbour]:
         """Whom it hears in a round."""
@@ -136,11 +145,11 @@ def comes_from_outside(data: str, base: Path) -> bool:
     return bool(data) and not (base / data).is_dir()
 
 
-def instance_at(federation: Any, name: str, base: Path) -> Any:
-    """What a node builds: from its own data only, where clients have data of their own."""
+def instance_at(federation: Any, name: str, base: Path, known: Any = None) -> Any:
+    """What a node builds: from its own data only, where clients have data of their own; in units that are known."""
     if not federation.named:
         return federation.instance()
-    return federation.instance(setup=federation.setup(site=site_of(federation, name, base)))
+    return federation.instance(setup=federation.setup(site=site_of(federation, name, base), known=known))
 
 
 def instance_of_all(federation: Any, base: Path) -> Any:
@@ -149,10 +158,29 @@ def instance_of_all(federation: Any, base: Path) -> Any:
     return instance_at(federation, "", base) if outside else federation.instance()
 
 
-def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(), piece: int = PIECE) -> View:
+def search_of(federation: Any, plan: Plan, member: Member, base: Path) -> Search:
+    """How a node takes part in finding units."""
+    if comes_from_outside(federation.deploy.data.replace(MARK, member.name), base):
+        right = "a table of units: what will come from outside is not there when units are found"
+        raise BadInput("problem.scale", "private", right)
+
+    def own() -> Any:
+        people = federation.clients.people(site_of(federation, member.name, base))
+        return sums_of(federation.problem, people, federation.seed, federation.privacy.unit)[member.number]
+
+    def rebuilt(known: Any) -> View:
+        return view_of(federation, member.name, instance_at(federation, member.name, base, known), base, asks=False)
+
+    return Search(federation, plan, own, rebuilt)
+
+
+def view_of(
+    federation: Any, name: str, instance: Any = None, base: Path = Path(), piece: int = PIECE, asks: bool = True
+) -> View:
     """The view of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
 
     `base` is the folder of the description. Many nodes in one process may share an `instance`: each has its own row.
+    `asks`: units that nobody declares are not known yet.
     """
     refuse_attack(federation)
     instance = instance_at(federation, name, base) if instance is None else instance
@@ -164,6 +192,9 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
         server = member.number if member.role == "server" else servers[member.number]
         masks = Masks(plan, federation.deploy, np.flatnonzero(servers == server).tolist())
         plan = plan._replace(turns=masks.turns)
+    search = search_of(federation, plan, member, base) if federation.problem.finds_units and asks else None
+    if search is not None:
+        plan = plan._replace(turns=search.turns)
     last = federation.rounds if why_fixed(federation) else ANY_ROUND
     vocabulary = Vocabulary(plan.turns, instance.task.size, last, piece)
     mine = row(instance.plan.tables[member.role], member.number)
@@ -191,6 +222,7 @@ def view_of(federation: Any, name: str, instance: Any = None, base: Path = Path(
         instance.nothing,
         Learned(federation, instance, member),
         masks=masks,
+        search=search,
     )
 
 

@@ -13,6 +13,7 @@ from archipel.report import news, report_page
 
 SHOWN = 12  # nodes in the table, beside the servers
 SCORED = 2.0  # seconds between two measurements
+RARELY = 50  # times as long as it takes to read what all nodes wrote lie between two pages, at least
 
 
 class Watch:
@@ -79,24 +80,31 @@ class Fleeting:
     def __init__(self, fleet: Any, name: str):
         self.fleet, self.name = fleet, name
         self.instance = instance_of_all(fleet.federation, fleet.description.parent)
+        self.stamped, self.quiet = None, 0.0
 
     def stamp(self) -> Any:
-        """The rounds that nodes have reached, once all have written something."""
+        """The rounds that nodes have reached, once all have written something; rarely, where telling takes long."""
+        if self.stamped is None or time.monotonic() >= self.quiet:
+            self.stamped = self.reached()
+        return self.stamped
+
+    def reached(self) -> Any:
         statuses = self.fleet.statuses()
         rounds = tuple(status.get("round", 0) for status in statuses.values())
         began = all((self.fleet.nodes / name / ROWS).exists() for name in statuses)
         return rounds if began and min(rounds) > 0 else None
 
     def result(self) -> Any:
-        fleet = self.fleet
+        fleet, begun = self.fleet, time.thread_time()
         found = assemble(fleet.federation, self.instance, fleet.roster, fleet.nodes, 0.0, True)
         found.name, found.graph = self.name, self.instance.graph
+        self.quiet = time.monotonic() + RARELY * (time.thread_time() - begun)
         return found
 
     def page(self) -> str:
         return report_page(self.result(), live=True)
 
-    def news(self) -> dict[str, Any]:
+    def news(self, since: str) -> dict[str, Any]:
         return news(self.result())
 
 

@@ -100,6 +100,9 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if asks is not None:
         share, learn = asks.share, asks.learn
     pushes = not graph.servers and not is_mutual(graph)
+    if share.of_change and not graph.servers and not pushes:
+        right = '"portions", or "whole" with change = false: changes alone never bring peers together'
+        raise BadInput("algorithm.share.kind", type(parts.share).__name__, right)
     rows = graph.servers or graph.clients
     heard = int(np.bincount(graph.server).max()) if graph.servers else most_heard(graph.across)
     # what a server draws has weights of its own, so its model counts for the rest

@@ -40,16 +40,6 @@ def pay(me: Any, cost: Any) -> Any:
     return True
 
 
-@kernel
-def pay_per_sample(me: Any, cost: Any) -> Any:
-    """As `pay`, where every sample is used once: each pays for itself, and the dearest one counts."""
-    if cost > me.limit[0]:
-        return False
-    me.spent[0] = max(me.spent[0], cost)
-    me.releases[0] += 1
-    return True
-
-
 # --- as a ledger ----------------------------------------------------------------------------------------------------
 
 
@@ -76,7 +66,8 @@ class Accountant(NamedTuple):
     planned_releases: Any  # (clients,): and in how many releases
     alike: bool = True  # all releases of a client cost the same
     role: str = "client"
-    per_sample: bool = False  # every sample pays for itself, see `pay_per_sample`
+    per_sample: bool = False  # every sample pays for itself, and the dearest one counts
+    before: float = 0.0  # zCDP that every client has paid before the first round, by one release
 
     @property
     def delta(self) -> float:
@@ -94,11 +85,13 @@ class Accountant(NamedTuple):
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""
         table = account_of(tables[self.role])
-        return self.priced(table.spent[:, 0].astype(float), table.releases[:, 0])
+        return self.priced(table.spent[:, 0] + self.before, table.releases[:, 0] + (self.before > 0))
 
     def forecast(self) -> Paid:
         """What will have been paid at most when all rounds are over, before anything runs."""
-        return self.priced(np.asarray(self.planned, float), np.asarray(self.planned_releases))
+        return self.priced(
+            np.asarray(self.planned) + self.before, np.asarray(self.planned_releases) + (self.before > 0)
+        )
 
     def priced(self, rho: Any, releases: Any) -> Paid:
         """zCDP totals with their (epsilon, delta)."""
@@ -146,7 +139,7 @@ class Accountant(NamedTuple):
         return (EpsilonBudget(value, self.delta) if exact else ZcdpBudget(value)).as_json()
 
     def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        """The whole of ledger.json, as `ledgers_json` writes it."""
+        """The whole of ledger.json: `{"delta", "guarantee", "worst", "nodes": [...]}`."""
         return self.written(self.paid(tables), over_time)
 
     def outlook(self) -> dict[str, Any]:

@@ -32,10 +32,23 @@ def observing(observe: Any) -> Any:
 
 
 @cache
+def looking(look: Any) -> Any:
+    @kernel
+    def see(source: Any, sample: Any, moment: Any, first: Any, second: Any) -> Any:
+        """The same for a stream that is looked at ahead."""
+        fresh, data = look(source.source, sample, moment, first, second)
+        if fresh and source.liar[moment.node] > 0:
+            data.target[0] = -data.target[0]
+        return fresh, data
+
+    return see
+
+
+@cache
 def drawing(draw: Any) -> Any:
     @kernel
-    def some(source: Any, few: Any, count: Any, round: Any) -> Any:
-        return draw(source.source, few, count, round)
+    def some(source: Any, few: Any, count: Any) -> Any:
+        return draw(source.source, few, count)
 
     return some
 
@@ -43,7 +56,7 @@ def drawing(draw: Any) -> Any:
 def turned_around(task: Task, liar: Any) -> Task:
     """The task in which liars learn the opposite: -y, and of classes 0 .. C - 1 the last for the first."""
     if task.streams:
-        ahead = task.ahead and Ahead(drawing(task.ahead.draw), observing(task.ahead.look))
+        ahead = task.ahead and Ahead(drawing(task.ahead.draw), looking(task.ahead.look))
         return task._replace(source=Poisoned(task.source, liar), observe=observing(task.observe), ahead=ahead)
     if not isinstance(task.source, Samples):
         raise BadInput("environment.attack.kind", "labels", "another kind: these data have no targets to turn around")

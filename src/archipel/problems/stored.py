@@ -78,30 +78,29 @@ def total_of(source: Any, k: Any) -> Any:
     return min(source.starts[k + 1] - source.starts[k], source.horizon[0])
 
 
-@kernel
-def draw(source: Any, few: Any, count: Any, round: Any) -> Any:
-    """Which of some clients have a new sample."""
-    gone = round % source.horizon[0]
-    if gone == 0:
-        for j in range(count):
-            source.left[few.nodes[j], 0] = total_of(source, few.nodes[j])
-    return arriving(few, count, source.left, source.horizon[0], gone)
+arriving_as_stored = arriving(total_of)
 
 
 @kernel
-def newest(source: Any, k: Any) -> Any:
+def draw(source: Any, few: Any, count: Any) -> Any:
+    """Which of some clients have a new sample, and how many are left after it."""
+    return arriving_as_stored(source, few, count, source.left, source.horizon[0])
+
+
+@kernel
+def newest(source: Any, k: Any, left: Any) -> Any:
     """Where the client's newest sample is."""
     first = k if source.apart[0] == 1 else source.starts[k]
-    i = first + (total_of(source, k) - 1 - source.left[k, 0]) * source.apart[1]
+    i = first + (total_of(source, k) - 1 - int(left)) * source.apart[1]
     if source.apart[0] == 1:
         fetch(source.x, i + 4)  # what is looked at soon
     return i
 
 
 @kernel
-def look(source: Any, sample: Any, moment: Any) -> Any:
+def look(source: Any, sample: Any, moment: Any, left: Any, _second: Any) -> Any:
     """The client's newest sample."""
-    i = newest(source, moment.node)
+    i = newest(source, moment.node, left)
     sample.target[0] = source.y[i]
     if source.phases.shape[0] > 0:
         cosines(sample.features, source.phases, source.directions, source.x[i], source.scale[0])
@@ -111,9 +110,9 @@ def look(source: Any, sample: Any, moment: Any) -> Any:
 
 
 @kernel
-def view(source: Any, sample: Any, moment: Any) -> Any:
+def view(source: Any, sample: Any, moment: Any, left: Any, _second: Any) -> Any:
     """The same where inputs are the features, as it is stored."""
-    i = newest(source, moment.node)
+    i = newest(source, moment.node, left)
     return True, Seen(source.x[i], source.y[i : i + 1])
 
 
@@ -122,7 +121,7 @@ def play(source: Any, sample: Any, moment: Any) -> Any:
     """The client's next sample, if one arrives this round."""
     if not arrives(source.left, total_of(source, moment.node), source.horizon[0], moment):
         return False, sample
-    return look(source, sample, moment)
+    return look(source, sample, moment, source.left[moment.node, 0], 0.0)
 
 
 def by_client(source: Any) -> Any:

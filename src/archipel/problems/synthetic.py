@@ -1,8 +1,9 @@
 """The PAO-Fed article's generator (39), drawn on the fly: a million clients need no memory for their data."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from archipel.describe import key
 from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, normals, uniform, uniforms
 from archipel.errors import BadInput
-from archipel.node import cosines, kernel
+from archipel.node import cosine, cosines, fetch, kernel
 from archipel.problems.frame import Frame
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
@@ -21,6 +22,7 @@ LAGS = 5  # x_n .. x_{n-4}
 SEEN = [0, 1, 4, 3]  # which of them a client sees
 NAMES = ("now", "one before", "four before", "three before")
 REHEARSED = 256  # clients whose correlation matrices are estimated
+QUARTER = math.pi / 2
 WARM_UP = 50  # rounds after which the signal has forgotten its start (0.9^50 = 0.005)
 
 
@@ -29,7 +31,6 @@ class Streams(NamedTuple):
 
     past: Any  # (clients, 5): x_n .. x_{n-4}
     left: Any  # (clients, 1): samples still to come before the horizon
-    answer: Any  # (clients, 1): what goes with it
     law: Any  # (clients, 5): theta, mean, deviation of u, deviation of the noise, samples per horizon
     function: Any  # (2, 3): the coefficients of the target before and after the change
     when: Any  # (2,): the horizon, the round of the change
@@ -44,7 +45,8 @@ def target(past: Any, k: Any, function: Any, era: Any) -> Any:
 
     sqrt(x1^2 + sin^2(pi x4)) + (0.8 - 0.5 exp(-x2^2)) x3
     """
-    wave = math.sin(math.pi * past[k, 3])
+    real = past.dtype.type
+    wave = cosine(real(math.pi) * past[k, 3] - real(QUARTER), past)  # the sine, without a call
     slope = function[era, 1] - function[era, 2] * math.exp(-past[k, 1] * past[k, 1])
     return function[era, 0] * math.sqrt(past[k, 0] * past[k, 0] + wave * wave) + slope * past[k, 4]
 
@@ -62,53 +64,66 @@ def arrives(left: Any, samples: Any, horizon: Any, moment: Any) -> Any:
     return False
 
 
+@cache
+def arriving(total: Callable[..., Any]) -> Callable[..., Any]:
+    @kernel
+    def arrive(source: Any, few: Any, count: Any, left: Any, horizon: Any) -> Any:
+        """`arrives` for some nodes, hardly with branches: those that have new data stay in the list."""
+        if count == 0:
+            return 0
+        uniforms(few.first, few.keys, count, ARRIVES)
+        kept, last, rest = 0, few.nodes[0], float(left[few.nodes[0], 0])
+        for j in range(count):
+            k, n = few.nodes[j], few.rounds[j]
+            if k != last:  # a node's number is written down when all its rounds are through
+                left[last, 0] = int(rest)
+                last, rest = k, float(left[k, 0])
+            gone = n if n < horizon else n % horizon
+            if gone == 0:
+                rest = float(total(source, k))
+            came = few.first[j] * (horizon - gone) < rest
+            rest -= came
+            few.nodes[kept], few.rounds[kept], few.keys[kept], few.first[kept] = k, n, few.keys[j], rest
+            kept += came
+        left[last, 0] = int(rest)
+        return kept
+
+    return arrive
+
+
 @kernel
-def arriving(few: Any, count: Any, left: Any, horizon: Any, gone: Any) -> Any:
-    """`arrives` for some nodes, without branches: those that have new data stay in the list."""
-    uniforms(few.first, few.keys, count, ARRIVES)
-    kept = 0
-    for j in range(count):
-        k = few.nodes[j]
-        came = few.first[j] * (horizon - gone) < left[k, 0]
-        left[k, 0] -= came
-        few.nodes[kept], few.keys[kept] = k, few.keys[j]
-        kept += came
+def expected(source: Any, k: Any) -> Any:
+    """How many samples a client sees within the horizon."""
+    return source.law[k, 4]
+
+
+@kernel
+def draw(source: Any, few: Any, count: Any) -> Any:
+    """Which of some clients have a new sample, and what is random about it."""
+    kept = arriving_as_expected(source, few, count, source.left, source.when[0])
+    for j in range(kept):
+        fetch(source.past, few.nodes[j])
+        fetch(source.law, few.nodes[j])
+    normals(few.first, few.keys, kept, SIGNAL)
+    normals(few.second, few.keys, kept, NOISE)
     return kept
 
 
+arriving_as_expected = arriving(expected)
+
+
 @kernel
-def goes_on(source: Any, k: Any, round: Any, innovation: Any, noise: Any) -> None:
-    """Client k's next sample: x_n = theta x_{n-1} + sqrt(1 - theta^2) u_n, u_n normal, and what (39) has for it."""
-    past, law = source.past, source.law
+def look(source: Any, sample: Any, moment: Any, innovation: Any, noise: Any) -> Any:
+    """The client's next sample, x_n = theta x_{n-1} + sqrt(1 - theta^2) u_n, u_n normal, in the space of the features,
+    and what (39) has for it.
+    """
+    k, past, law, x = moment.node, source.past, source.law, sample.x
     theta = law[k, 0]
     newest = theta * past[k, 0] + math.sqrt(1.0 - theta * theta) * (law[k, 1] + law[k, 2] * innovation)
     past[k, 4], past[k, 3], past[k, 2], past[k, 1] = past[k, 3], past[k, 2], past[k, 1], past[k, 0]
     past[k, 0] = newest
-    era = 0 if round < source.when[1] else 1
-    source.answer[k, 0] = target(past, k, source.function, era) + law[k, 3] * noise
-
-
-@kernel
-def draw(source: Any, few: Any, count: Any, round: Any) -> Any:
-    """Which of some clients have a new sample, and what it is."""
-    left, law, horizon = source.left, source.law, source.when[0]
-    gone = round % horizon
-    if gone == 0:
-        for j in range(count):
-            left[few.nodes[j], 0] = law[few.nodes[j], 4]
-    kept = arriving(few, count, left, horizon, gone)
-    normals(few.first, few.keys, kept, SIGNAL)
-    normals(few.second, few.keys, kept, NOISE)
-    for j in range(kept):
-        goes_on(source, few.nodes[j], round, float(few.first[j]), float(few.second[j]))
-    return kept
-
-
-@kernel
-def look(source: Any, sample: Any, moment: Any) -> Any:
-    """The client's newest sample in the space of the features."""
-    k, past, x = moment.node, source.past, sample.x
-    sample.target[0] = source.answer[k, 0]
+    era = 0 if moment.round < source.when[1] else 1
+    sample.target[0] = target(past, k, source.function, era) + law[k, 3] * noise
     x[0], x[1], x[2], x[3] = past[k, 0], past[k, 1], past[k, 4], past[k, 3]
     cosines(sample.features, source.phases, source.directions, x, source.scale[0])
     return True, sample
@@ -119,8 +134,7 @@ def observe(source: Any, sample: Any, moment: Any) -> Any:
     """The same for one client, if a sample arrives this round."""
     if not arrives(source.left, source.law[moment.node, 4], source.when[0], moment):
         return False, sample
-    goes_on(source, moment.node, moment.round, normal(moment.key, SIGNAL), normal(moment.key, NOISE))
-    return look(source, sample, moment)
+    return look(source, sample, moment, normal(moment.key, SIGNAL), normal(moment.key, NOISE))
 
 
 class Scratch(NamedTuple):
@@ -165,7 +179,6 @@ class Synthetic(Problem):
         source = Streams(
             np.zeros((self.clients, LAGS), dtype),
             np.zeros((self.clients, 1), np.int64),
-            np.zeros((self.clients, 1), dtype),
             self.laws(self.clients, seed, 1).astype(dtype),
             function,
             np.array([self.horizon, self.change or np.iinfo(np.int64).max], np.int64),

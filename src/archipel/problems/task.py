@@ -18,6 +18,11 @@ class Problem(Checked):
     clustered: ClassVar[bool] = False  # its data follow the clusters of the graph, which `task` is then given
     takes_clients: ClassVar[bool] = False  # of a [clients] table, with data of their own
 
+    @property
+    def finds_units(self) -> bool:
+        """Whether units of the data are found together, before the first round, and paid for (`units`)."""
+        return False
+
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *more: Any) -> "Task":
         """The data of a seed."""
         raise NotImplementedError
@@ -35,8 +40,9 @@ class Oracle(NamedTuple):
 class Ahead(NamedTuple):
     """`Task.observe` in two halves, for engines that look at some nodes together (`node.Few`), in loops that are fast.
 
-    `draw(source, few, count, round)` keeps those of the first `count` nodes that have something new, and returns how
-    many; `look(source, sample, moment)` returns it, as `observe` does; `view` too, where it is stored, without a copy.
+    `draw(source, few, count)` keeps those of the first `count` nodes that have something new, with two numbers for
+    each, and returns how many; `look(source, sample, moment, first, second)` is given those, and returns what is new,
+    as `observe` does; `view` too, where it is stored, without a copy. All of `draw` comes before a node is looked at.
     """
 
     draw: Callable[..., Any]
@@ -79,4 +85,5 @@ class Task(NamedTuple):
         """Whether only a client itself knows how many samples it has."""
         return self.apart and not self.samples
 
+    holdings: Any = None  # look.Holdings: who has what, where it can be drawn
     frame: Frame | None = None  # how rows become features, and answers predictions; none: there is nothing to predict

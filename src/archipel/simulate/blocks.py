@@ -10,10 +10,11 @@ from functools import cache
 from typing import Any
 
 from archipel.draws import key_of
-from archipel.node import Edge, Moment, clear, kernel, leaves, row, tabled
+from archipel.node import FEW, Edge, Moment, clear, fetch, kernel, leaves, row, tabled
 from archipel.simulate.compile import build, uncollected
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.simulate.laid import Played, rounds_of
+from archipel.simulate.openings import SOON
 from archipel.simulate.records import held
 from archipel.simulate.rounds import SILENT, advancing, others_of
 from archipel.turns import Tell
@@ -38,16 +39,22 @@ def hearing(hear: Callable[..., Any]) -> Callable[..., Any]:
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
         boxes, words, settings = mail.inboxes, mail.words, board.settings
-        lates, routes, slots = mail.lates, mail.routes, mail.slots
+        lates, routes, slots, few = mail.lates, mail.routes, mail.slots, row(board.few, part)
         total, heard = lates.shape[0], 0
-        for e in range(total * part // parts, total * (part + 1) // parts):
-            sender = routes.senders[e]
-            late = lates[sender]
-            if late != SILENT:
-                heard += 1
-            if 0 <= late < slots:
-                box = row(boxes, ((n + late) % slots) * parts + part)
-                hear(box, row(words, sender), settings, Edge(sender, routes.weights[e], late, n, routes.places[e]))
+        end = total * (part + 1) // parts
+        for first in range(total * part // parts, end, FEW):
+            count = 0
+            for k in range(first, min(first + FEW, end)):  # with one server links have the numbers of clients
+                few.due[count] = k
+                count += lates[k] != SILENT
+            heard += count
+            for j in range(count):
+                fetch(words, few.due[j + SOON])
+                k = few.due[j]
+                late = lates[k]
+                if 0 <= late < slots:
+                    box = row(boxes, ((n + late) % slots) * parts + part)
+                    hear(box, row(words, k), settings, Edge(k, routes.weights[k], late, n, routes.places[k]))
         board.counts[part, 1 + mail.number] += heard
 
     return step
@@ -106,6 +113,7 @@ class BlockEngine(Played):
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
+        self.rounds.begin(first, last)
         for n in range(first, last):
             self.play_all(n)
             for total, heard in zip(leaves(self.mail.inboxes), leaves(self.blocks.boxes)):

@@ -29,6 +29,7 @@ class CompiledEngine(Played):
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
+        self.rounds.begin(first, last)
         if self.pool is None:
             self.kernel(first, last, -1, 0, 1, self.board, self.arguments)
             return

@@ -8,9 +8,17 @@ import numpy as np
 from archipel.node import FEW, Few, tabled
 from archipel.problems.task import Ahead
 from archipel.simulate.instance import Instance
+from archipel.simulate.openings import (
+    SOON,
+    as_observed,
+    everyone,
+    opening,
+    opening_by_act,
+    opening_by_tell,
+    sampled,
+)
 from archipel.simulate.rounds import (
     SILENT,
-    SOON,
     UPDATES,
     Board,
     Mail,
@@ -18,14 +26,9 @@ from archipel.simulate.rounds import (
     acting,
     acting_without_data,
     delivering,
-    everyone,
     forging,
     nodes_of,
-    opening,
-    opening_by_act,
-    opening_by_tell,
     others_of,
-    sampled,
     telling,
 )
 from archipel.topology.links import places_of
@@ -41,6 +44,12 @@ class Rounds(NamedTuple):
     roles: tuple[str, ...]  # whose step it is
     board: Board
     mails: list[Mail]
+    defers: bool  # whether clients that cannot be reached are played later
+
+    def begin(self, first: int, last: int) -> None:
+        """A stretch of rounds, at whose end all nodes have played all of them."""
+        self.board.played[...] = first
+        self.board.until[0] = last - 1 if self.defers else first
 
     @property
     def updates(self) -> int:
@@ -105,21 +114,30 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
         instance.seed, plan.tables[role], others[0] if others else instance.nothing, task.source,
         tabled(task.sample, rows), instance.conditions, plan.settings, instance.nothing,
         np.zeros(task.clients, np.bool_), np.zeros(task.clients if later else 0, np.bool_), tabled(some_nodes(), parts),
-        np.zeros((parts, 16), np.int64),
+        np.zeros((parts, 16), np.int64), np.zeros(task.clients, np.int32), np.zeros(1, np.int64),
     )  # fmt: skip
-    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails)
+    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails, done == 2 and defers(instance))
+
+
+def defers(instance: Instance) -> bool:
+    """Whether some clients may be away, and only they look at themselves meanwhile."""
+    plan, role = instance.plan, instance.data_role
+    alone = all(isinstance(turn, Tell) or turn.forge is None for turn in plan.turns)
+    alone = alone and not any(role in (turn.sender, turn.receiver) for turn in plan.turns[2:])
+    return alone and (len(instance.conditions.recorded) > 0 or bool((instance.conditions.chance < 1).any()))
 
 
 def some_nodes() -> Few:
     """Place for nodes that are looked at together, and for the numbers of those that come after the last."""
     whole = np.zeros(FEW + SOON, np.int64)
-    return Few(whole, whole.astype(np.uint64), whole.astype(float), whole.astype(float))
+    draws = whole.astype(float)
+    return Few(whole, whole.copy(), whole.astype(np.uint64), draws, draws.copy(), whole.copy(), np.zeros(2, np.int64))
 
 
 def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable[..., None]) -> int:
     """The first step; how many turns have had their act by it."""
     first, *rest = plan.turns
-    ahead = task.ahead or Ahead(everyone, task.observe)
+    ahead = task.ahead or Ahead(everyone, as_observed(task.observe))
     acts = sum(not isinstance(turn, Tell) and turn.sender == role for turn in plan.turns)
     once = ahead._replace(look=ahead.view) if ahead.view and acts == 1 else ahead  # nobody looks again
     if isinstance(first, Tell) and first.receiver == role and rest and not isinstance(rest[0], Tell):

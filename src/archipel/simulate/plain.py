@@ -51,6 +51,7 @@ class PlainEngine(Played):
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
         made = self.rounds
+        made.begin(first, last)
         for n in range(first, last):
             for step, role, mine in zip(made.steps, made.roles, made.arguments):
                 try:

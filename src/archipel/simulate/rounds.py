@@ -4,7 +4,7 @@ The functions here are plain loops over tables. The plain engine calls them as t
 around an algorithm's node functions. A round is a list of steps; a step can be played for a part of its nodes, so
 threads share it, and no step looks at what another node does in it:
 
-- *opening*: nodes with data look at it, take what their server tells them, act;
+- *opening* (`simulate.openings`): nodes with data look at it, take what their server tells them, act;
 - *acting*: the nodes of another turn act;
 - *forging*: those who lie say something else, knowing what everyone said;
 - *delivering*: receivers hear what was said to them, in the order of their links, and merge it;
@@ -19,14 +19,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from archipel.draws import key_of, u64
-from archipel.environment import available, delay, works
-from archipel.node import FEW, NOTHING, SAID, Edge, Moment, clear, fetch, kernel, rare, row
-from archipel.problems.task import Ahead
+from archipel.draws import key_of
+from archipel.environment import delay
+from archipel.node import SAID, Edge, Moment, clear, fetch, kernel, row
 from archipel.simulate.instance import SERVER_KEYS
 
 SILENT = -4  # in `lates`: said nothing this round
-SOON = 2  # nodes from now whose rows are asked for: one takes about as long as memory does
 NEXT = 8  # links from now whose words are asked for, where they do not follow each other
 UPDATES = 0  # in `counts`: local updates; then one place a turn, for its messages
 
@@ -71,6 +69,8 @@ class Board(NamedTuple):
     fresh: Any  # (nodes,): who has something to learn from
     few: Any  # (parts, FEW): nodes that are looked at together
     counts: Any  # (parts, 16)
+    played: Any  # (nodes,): how many rounds each has played
+    until: Any  # (1,): the round from which on all nodes play at once
 
 
 @kernel
@@ -84,159 +84,12 @@ def others_of(board: Any) -> Any:
 
 
 @kernel
-def sampled(source: Any, sample: Any, moment: Any) -> Any:
-    """What a node of a stream saw when the round began."""
-    return True, sample
-
-
-@kernel
 def sender_of(routes: Any, k: Any) -> Any:
     """Who tells a receiver; where there is one server, nothing is looked up."""
     return routes.senders[routes.starts[0, k]] if routes.fan_out.shape[1] > 1 else 0
 
 
-@kernel
-def everyone(source: Any, few: Any, count: Any, round: Any) -> Any:
-    """Who has something new is seen when one looks."""
-    return count
-
-
 # --- steps ----------------------------------------------------------------------------------------------------------
-
-
-@cache
-def gathering(draw: Callable[..., Any]) -> Callable[..., Any]:
-    @rare
-    def gather(n: Any, first: Any, last: Any, board: Any, few: Any) -> Any:
-        """Who of nodes `first` to `last` - 1 works and may have something new; nobody is there yet."""
-        source, conditions, seed = board.source, board.conditions, board.seed
-        many = board.fresh.shape[0] > 0  # what a node saw is kept for a later turn
-        for j in range(last - first):
-            few.keys[j] = key_of(seed, first + j, n)
-        for k in range(first, last):
-            board.present[k] = False
-            if many:
-                board.fresh[k] = False
-        count = 0
-        for k in range(first, last):
-            few.nodes[count], few.keys[count] = k, few.keys[k - first]
-            count += works(conditions, Moment(k, n, few.keys[count], -1, 1, False, 1.0))
-        return draw(source, few, count, n)
-
-    return gather
-
-
-@cache
-def opening(ahead: Ahead) -> Callable[..., Any]:
-    """Nodes with data look at it; nobody acts yet."""
-    gather, look = gathering(ahead.draw), ahead.look
-
-    @kernel
-    def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
-        total, many = board.present.shape[0], board.fresh.shape[0] > 0
-        source, samples, conditions, few = board.source, board.samples, board.conditions, row(board.few, part)
-        end = total * (part + 1) // parts
-        for first in range(total * part // parts, end, FEW):
-            for j in range(gather(n, first, min(first + FEW, end), board, few)):
-                k = few.nodes[j]
-                moment = Moment(k, n, u64(few.keys[j]), -1, 1, False, 1.0)
-                fresh, _data = look(source, row(samples, k if many else part), moment)
-                board.present[k] = fresh and available(conditions, moment)
-                if many:
-                    board.fresh[k] = fresh
-
-    return step
-
-
-@cache
-def opening_by_act(ahead: Ahead, act: Callable[..., Any]) -> Callable[..., Any]:
-    """Nodes with data look at it and act."""
-    gather, look = gathering(ahead.draw), ahead.look
-
-    @kernel
-    def step(n: Any, part: Any, parts: Any, board: Any, up: Any) -> None:
-        total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
-        source, samples, conditions, few = board.source, board.samples, board.conditions, row(board.few, part)
-        nodes, words, settings = board.nodes, up.words, board.settings
-        many, updates = board.fresh.shape[0] > 0, 0
-        end = total * (part + 1) // parts
-        for first in range(total * part // parts, end, FEW):
-            last = min(first + FEW, end)
-            for k in range(first, last):
-                up.lates[k] = SILENT
-            for j in range(gather(n, first, last, board, few)):
-                k, key = few.nodes[j], u64(few.keys[j])
-                if few.nodes[j + SOON] > k + SOON:  # rows that follow each other come by themselves
-                    fetch(nodes, few.nodes[j + SOON])
-                moment = Moment(k, n, key, -1, 1, False, 1.0)
-                fresh, data = look(source, row(samples, k if many else part), moment)
-                if not fresh:
-                    continue
-                if many:
-                    board.fresh[k] = True
-                present = available(conditions, moment)
-                board.present[k] = present
-                now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
-                came = act(row(nodes, k), data, row(words, k), settings, now)
-                if came != NOTHING:
-                    updates += 1
-                if came == SAID and present:
-                    up.lates[k] = delay(conditions, now)
-        board.counts[part, UPDATES] += updates
-
-    return step
-
-
-@cache
-def opening_by_tell(
-    ahead: Ahead, tell: Callable[..., Any], take: Callable[..., Any], act: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Nodes with data look at it, take what their server has for them, and act: a node's row stays in the cache."""
-    gather, look = gathering(ahead.draw), ahead.look
-
-    @kernel
-    def step(n: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
-        down, up = args
-        total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
-        source, samples, conditions, few = board.source, board.samples, board.conditions, row(board.few, part)
-        nodes, servers, settings = board.nodes, board.others, board.settings
-        words, question = up.words, row(down.words, part)
-        many = board.fresh.shape[0] > 0
-        updates, told, end = 0, 0, total * (part + 1) // parts
-        for first in range(total * part // parts, end, FEW):
-            last = min(first + FEW, end)
-            for k in range(first, last):
-                up.lates[k] = SILENT
-            for j in range(gather(n, first, last, board, few)):
-                k, key = few.nodes[j], u64(few.keys[j])
-                if few.nodes[j + SOON] > k + SOON:  # rows that follow each other come by themselves
-                    fetch(nodes, few.nodes[j + SOON])
-                moment = Moment(k, n, key, -1, 1, False, 1.0)
-                fresh, data = look(source, row(samples, k if many else part), moment)
-                if not fresh:
-                    continue
-                if many:
-                    board.fresh[k] = True
-                present = available(conditions, moment)
-                client = row(nodes, k)
-                if present:
-                    s = sender_of(down.routes, k)
-                    teller = Moment(s, n, key, k, down.routes.fan_out[0, s], True, 1.0)
-                    present = tell(row(servers, s), question, settings, teller)
-                    if present:
-                        told += 1
-                        take(client, question, settings, Moment(k, n, key, s, 1, True, 1.0))
-                board.present[k] = present
-                now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
-                came = act(client, data, row(words, k), settings, now)
-                if came != NOTHING:
-                    updates += 1
-                if came == SAID and present:
-                    up.lates[k] = delay(conditions, now)
-        board.counts[part, UPDATES] += updates
-        board.counts[part, 1 + down.number] += told
-
-    return step
 
 
 @cache
@@ -309,8 +162,8 @@ def delivering(
             first, last = routes.starts[phase, k], routes.starts[phase, k + 1]
             for e in range(first, last):
                 sender, later = routes.senders[e], routes.senders[min(e + NEXT, end)]
-                if later != sender + NEXT and lates[later] != SILENT:
-                    fetch(words, later)
+                if lates[later] != SILENT and (later != sender + NEXT or lates[later - 1] == SILENT):
+                    fetch(words, later)  # what follows the one before it comes by itself
                 late = lates[sender]
                 if late != SILENT:
                     heard += 1

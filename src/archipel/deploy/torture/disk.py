@@ -137,12 +137,19 @@ class SimulatedDisk:
         self.count += 1
         return Inode(self.count, self.power_fails)
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, durable: bool = False) -> None:
         self.begin()
         fresh = self.inode()
-        fresh.apply(0, data)
+        if durable:
+            file = SimulatedFile(self, fresh)
+            file.write(data, 0)
+            file.sync()
+        else:
+            fresh.apply(0, data)
         self.names[name] = fresh
         self.point()
+        if durable:
+            self.sync()
 
     def sync(self) -> None:
         self.begin()

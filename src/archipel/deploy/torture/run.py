@@ -101,6 +101,8 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
     if world.instance.plan.masks is not None:
         right = "another: the reference that nodes are held to cannot say masked words again, which are said once"
         raise BadInput("algorithm.protect.kind", "summed", right)
+    if chosen_here.federation.problem.finds_units:
+        raise BadInput("problem.scale", "private", "a table of units: faults begin with the first round")
     world.latency, world.piece, world.trace = chosen_here.latency, chosen_here.piece, [] if trace else None
     for host in world.hosts.values():
         host.rate = 1 + 2e-4 * (uniform(seed, host.number, 37) - 0.5)
