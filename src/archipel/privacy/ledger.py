@@ -130,7 +130,10 @@ class Charge(NamedTuple):
 class Journal(Protocol):
     """Where charges are kept; `append` returns when the line is safe."""
 
-    left: int  # charges whose words have left, or may have
+    @property
+    def left(self) -> int:
+        """Charges whose words have left, or may have."""
+        ...
 
     def append(self, charge: Charge) -> None: ...
     def leave(self, count: int) -> None: ...
