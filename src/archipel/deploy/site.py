@@ -31,11 +31,15 @@ class SiteLedger:
 
     def __init__(self, world: World, permit: Permit, terms: Terms):
         assert world.site is not None
-        self.world, self.disk, self.permit, self.terms = world, world.site, permit, terms
-        self.limits = permit.policy.privacy
-        self.ledger = Ledger("this site", terms, budget_of(permit.policy))
+        self.world, self.disk, self.terms = world, world.site, terms
+        self.obey(permit)
         self.known, self.folded = (0, SEED), 0  # how often lines were put together
         self.counts: Counter[int] = Counter()  # charges of each node's ledger, by its number
+
+    def obey(self, permit: Permit, charges: Iterable[Charge] = ()) -> None:
+        """The rules that hold from here on, for what was charged so far too."""
+        self.permit, self.limits = permit, permit.policy.privacy
+        self.ledger = Ledger("this site", self.terms, budget_of(permit.policy), charges)
 
     @contextmanager
     def locked(self) -> Iterator[FileJournal]:
@@ -163,7 +167,9 @@ class Both:
         self.own.close()
 
 
-def joined(world: World, permit: Permit, ledger: Ledger) -> None:
+def joined(world: World, permit: Permit, ledger: Ledger) -> SiteLedger:
     """Let a node's ledger be charged only where its site's is."""
     assert isinstance(ledger.journal, FileJournal)
-    ledger.journal = Both(ledger.journal, SiteLedger(world, permit, ledger.terms), ledger.charges)
+    site = SiteLedger(world, permit, ledger.terms)
+    ledger.journal = Both(ledger.journal, site, ledger.charges)
+    return site

@@ -87,5 +87,8 @@ class World(Protocol):
     def revoked(self) -> frozenset[str]:
         """Names whose certificates are no longer good, whatever they say."""
 
+    def rules(self) -> Any:
+        """The site's policy as it is now; None where there is none, or nothing new is known."""
+
     def about(self) -> dict[str, Any]:
         """What a status says of the process."""

@@ -131,6 +131,9 @@ class Door:
     def revoked(self) -> frozenset[str]:
         return self.simulation.revoked
 
+    def rules(self) -> Any:
+        return self.host.policy
+
     def about(self) -> dict[str, Any]:
         return {"pid": self.life, "time": self.clock()}
 
