@@ -87,7 +87,8 @@ def test_a_description_that_was_written_out_is_the_same(folder):
 
 def test_the_documents_example(folder):
     page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
-    (folder / "federation.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    example = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[clients]" in text)
+    (folder / "federation.toml").write_text(example)
     assert Federation.load(folder / "federation.toml").run().final("rmse") < 2.0
 
 

@@ -32,6 +32,7 @@ HOMES = {
     "OnlineFed": "archipel.algorithms.online",
     "PaoFed": "archipel.algorithms.online",
     "SignSgd": "archipel.algorithms.sign_sgd",
+    "split": "archipel.problems.splits.partition",
     "Synthetic": "archipel.problems.synthetic",
 }
 __all__ = [

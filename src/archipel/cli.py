@@ -123,6 +123,7 @@ def check(
     Example: archipel check examples/flagship/pao-fed-c2.toml
     """
     from archipel.federation import Federation
+    from archipel.report_data import in_short
     from archipel.size import announcement, check_size
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
@@ -137,7 +138,8 @@ def check(
         screen.print(grid)
         if len(task.listed) > LISTED:
             screen.print(f"... and {len(task.listed) - LISTED} clients more.")
-    for text in (*task.notes, announcement(described)):
+    held = in_short(task.holdings) if task.holdings is not None and len(task.holdings.names) > 1 else ""
+    for text in (held, *task.notes, announcement(described)):
         if text:
             screen.print(text, highlight=False, soft_wrap=True)
     bounds = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in theory.items())

@@ -133,7 +133,7 @@ def score(frame: Any, found: Any, cells: Any) -> str:
     import numpy as np
 
     from archipel.errors import spoken
-    from archipel.problems.files import label_of
+    from archipel.problems.cells import label_of
     from archipel.problems.frame import NUMBER, numbers
 
     if frame.predicts != NUMBER:

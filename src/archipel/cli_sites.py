@@ -114,7 +114,8 @@ def entries_of(site: Path) -> list[dict[str, Any]]:
     from archipel.privacy.journal import parse
 
     path = site / "ledger.journal"
-    return parse(path.read_bytes(), path)[0] if path.is_file() else []
+    entries = parse(path.read_bytes(), path)[0] if path.is_file() else []
+    return [entry for entry in entries if "release" in entry]
 
 
 def charges_of(site: Path) -> list[dict[str, Any]]:
@@ -127,7 +128,7 @@ def charges_of(site: Path) -> list[dict[str, Any]]:
         fresh = about | {"rounds": [entry["round"]] * 2, "releases": 0, "rho": 0.0}
         row = found.setdefault(tuple(about.values()), fresh)
         low, high = row["rounds"]
-        row["rounds"] = [min(low, entry["round"]), max(high, entry["round"])]
+        row["rounds"] = [min(low, entry.get("from", entry["round"])), max(high, entry["round"])]
         row["releases"] += entry["times"]
         row["rho"] += rho_of(from_json(entry["release"])) * entry["times"]
     return list(found.values())

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -34,16 +34,21 @@ class LockedFile:
 
     def __init__(self, path: str | os.PathLike[str], key: str, right: str, patient: bool = False):
         self.path = Path(path)
-        self.number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            import fcntl
-        except ImportError:  # not on this system
-            return
-        try:
-            fcntl.flock(self.number, fcntl.LOCK_EX | (0 if patient else fcntl.LOCK_NB))
-        except OSError as taken:
-            os.close(self.number)
-            raise BadInput(key, str(self.path), right) from taken
+        while True:
+            self.number = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                import fcntl
+            except ImportError:  # not on this system
+                return
+            try:
+                fcntl.flock(self.number, fcntl.LOCK_EX | (0 if patient else fcntl.LOCK_NB))
+            except OSError as taken:
+                os.close(self.number)
+                raise BadInput(key, str(self.path), right) from taken
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(self.number), self.path.stat()):
+                    return
+            os.close(self.number)  # while it was waited for, another file took its place
 
     def read(self, at: int = 0, size: int = -1) -> bytes:
         """So many bytes from a place on, as far as there are; -1: all."""
@@ -79,8 +84,12 @@ class Folder:
         """A file of it, made where it is not there."""
         return LockedFile(self.path / name, "deploy.state", "a file that no other process has open")
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Put a whole file in the place of another: who reads it sees one or the other."""
+    def replace(self, name: str, data: bytes, durable: bool = False) -> None:
+        """Put a whole file in the place of another: who reads it sees one or the other, after a crash if `durable`."""
+        if durable:
+            with replacing(self.path / name) as file:
+                file.write(data)
+            return
         part = self.path / f"{name}.part"
         part.write_bytes(data)
         part.replace(self.path / name)

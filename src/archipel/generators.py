@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.draws import BATCH, PRIVACY, bits, uniform
+from archipel.draws import BATCH, PRIVACY, bits
 from archipel.privacy import noise
 from archipel.privacy.discrete import rejected, secure_integers
 
@@ -26,13 +26,6 @@ def poisson_batch(samples: int, rate: float, key: Any, index: int) -> Any:
     """
     draw = np.random.default_rng(noise.secret_bits(128)) if noise.noise_is_secure() else generator(key, BATCH, index)
     return np.flatnonzero(draw.random(samples) < rate)
-
-
-def secret_coin(chance: float, key: Any, purpose: int) -> bool:
-    """True with this chance: keyed in a simulation; on a real device drawn from the system, as batches are."""
-    if noise.noise_is_secure():
-        return bool(noise.secret_bits(53) * 2.0**-53 < chance)
-    return uniform(key, purpose) < chance
 
 
 def shuffled_batches(samples: int, size: int, key: Any, epoch: int) -> list[Any]:

@@ -23,7 +23,7 @@ from archipel.environment import Environment
 from archipel.errors import spoken
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, PROBLEMS
-from archipel.report_data import Measured, charts, clients, network, scores, words_of
+from archipel.report_data import Measured, charts, clients, holdings, network, scores, words_of
 from archipel.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -50,13 +50,17 @@ def report_page(result: "Result", live: Any = False) -> str:
     """The page of one federation; a `live` one asks for what is new, since the stamp that this is."""
     measured = Measured(result)
     curves, graph = charts({"": measured}), network(result)
-    data = {"charts": curves, "clients": clients(measured), "network": graph, "live": live}
+    held = holdings(result)
+    data = {"charts": curves, "clients": clients(measured), "network": graph, "held": held, "live": live}
     parts = [*head(result.name or "A federation", sentence(result)), *stopped([result]), cards(measured)]
     parts += drawn(curves)
     if result.notes:
         said = "".join(f"<li>{html.escape(note)}</li>" for note in result.notes)
         parts.append(section("What was seen in the data", f"<ul>{said}</ul>"))
     parts += [section("Clients", '<div id="clients"></div>')] if data["clients"] else []
+    if held:
+        text = f'<p>{html.escape(held["caption"])}</p><div id="held" class="held"></div>'
+        parts.append(section("Who has what", text))
     if graph:
         text = f'<p>{html.escape(graph["caption"])}</p><div id="network" class="network"></div>'
         parts.append(section("The network", text))
@@ -318,7 +322,7 @@ def flattened(table: Mapping[str, Any], name: str = "") -> dict[str, str]:
 def drawn(curves: list[dict[str, Any]]) -> list[str]:
     """A place for each picture, with its words for who does not see it."""
     hint = "Drag to zoom; with the keyboard: arrows, + and -, 0."
-    return [
+    made = [
         section(
             spec["title"],
             f'<figure id="chart{i}"><div class="plot" role="img" aria-label="{html.escape(spec["alt"])}"></div>'
@@ -326,6 +330,7 @@ def drawn(curves: list[dict[str, Any]]) -> list[str]:
         )
         for i, spec in enumerate(curves)
     ]
+    return [f'<div class="charts">{"".join(made)}</div>'] if made else []
 
 
 def band_words(spec: Mapping[str, Any]) -> str:

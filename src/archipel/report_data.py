@@ -122,7 +122,7 @@ class Measured:
     def spread(self, metric: str) -> dict[str, Any]:
         """The middle of all nodes, and where four of five of them are."""
         rounds = self.rounds(metric)
-        each = [np.sort(self.of_nodes(metric, n)) for n in rounds]
+        each = [np.sort([value for value in self.of_nodes(metric, n) if value == value]) for n in rounds]
         low, middle, high = ([between(values, share) for values in each] for share in (0.1, 0.5, 0.9))
         return self.curve("the middle client, and four of five", rounds, middle, low, high)
 
@@ -147,6 +147,8 @@ def between(ordered: Any, share: float) -> float:
     >>> between([1.0, 2.0, 4.0], 0.75)
     3.0
     """
+    if not len(ordered):
+        return math.nan
     place = share * (len(ordered) - 1)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
@@ -260,6 +262,27 @@ def plain(value: Any) -> Any:
     if isinstance(value, str) or value is None:
         return value
     return numbers([value])[0]
+
+
+# --- who has what -----------------------------------------------------------------------------------------------------
+
+
+def holdings(result: "Result") -> dict[str, Any] | None:
+    """How many samples of which class, or of which fifth of the target, each client learns from."""
+    held = result.holdings
+    if held is None or len(held.names) < 2:
+        return None
+    return held._asdict() | {"counts": held.counts.tolist(), "caption": in_short(held)}
+
+
+def in_short(held: Any) -> str:
+    """The picture in a sentence."""
+    sizes, kinds = held.counts.sum(1), (held.counts > 0).sum(1)
+    many = f"{len(sizes)} clients learn from {sizes.min():,} to {sizes.max():,} samples each"
+    if kinds.min() == len(held.classes):
+        return f"{many}, and everyone has some of all {len(held.classes)} kinds."
+    few = f"{kinds.min()}" if kinds.min() == kinds.max() else f"{kinds.min()} to {kinds.max()}"
+    return f"{many}, of {few} of {len(held.classes)} kinds."
 
 
 # --- the network ------------------------------------------------------------------------------------------------------

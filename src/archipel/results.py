@@ -32,6 +32,7 @@ class Result:
     unit: str = ""  # of the target, where the description names it
     notes: tuple[str, ...] = ()  # what was found when the data was looked at
     listed: list[dict[str, Any]] = field(default_factory=list)  # what each client has
+    holdings: Any = None  # who has what, where it can be drawn: problems.look.Holdings
     about: list[tuple[dict[str, Any], Any]] = field(default_factory=list)  # a seed: what its bundle tells, its Frame
 
     def __repr__(self) -> str:
@@ -50,9 +51,19 @@ class Result:
         return f'<iframe srcdoc="{text}" style="width: 100%; height: 40rem; border: 0" title="report"></iframe>'
 
     def plot(self, metric: str = "", axes: Any = None) -> Any:
-        """Draw a metric against the rounds with Matplotlib, the first score if none is named; returns the axes."""
+        """Draw a metric against the rounds with Matplotlib, the first score if none is named; returns the axes.
+
+        "holdings" draws who has what: a bar for each client, in pieces for classes or fifths of the target.
+        """
         from matplotlib import pyplot
 
+        if metric == "holdings" and self.holdings is not None:
+            axes, ends = pyplot.gca() if axes is None else axes, self.holdings.counts.cumsum(1)
+            for kind, counts, end in zip(self.holdings.classes, self.holdings.counts.T, ends.T):
+                axes.barh(self.holdings.names, counts, left=end - counts, label=kind)
+            axes.set(xlabel="samples to learn from")
+            axes.invert_yaxis()
+            return axes
         metric = metric or self.scores()[0]
         axes = pyplot.gca() if axes is None else axes
         axes.plot(*zip(*self.curve(metric)), label=self.name or metric)

@@ -82,9 +82,10 @@ class Village:
         return mapped(lambda _: np.stack(next(columns)), rows[0])
 
     def charges(self, name: str) -> list[float]:
-        """What a node's ledger on its disk was charged."""
+        """What a node's ledger on its disk was charged; what is alike may be one line."""
         journal = FileJournal("ledger", self.hosts[name].disk.open("ledger.journal"))
-        return [rho_of(from_json(entry["release"])) for entry in journal.entries if "release" in entry]
+        paid = [entry for entry in journal.entries if "release" in entry]
+        return [rho_of(from_json(entry["release"])) for entry in paid for _ in range(entry["times"])]
 
     def lossy(self, loss: float = 0.0, repeat: float = 0.0, late: float = 0.0) -> None:
         """From now on links lose, repeat and delay what they carry."""

@@ -15,7 +15,7 @@ from archipel import Federation
 from archipel.algorithms.deep import DpFedAvgDeep
 from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.npfl import NpflRl
-from archipel.deploy import node, wire
+from archipel.deploy import node, real, wire
 from archipel.deploy.gate import Gate
 from archipel.deploy.left import Left
 from archipel.deploy.permit import permit
@@ -320,3 +320,70 @@ def test_faults_of_all_kinds_under_a_policy(monkeypatch):
         outcome = play(seed)
         assert not outcome.wrong, outcome
     assert sum(any(name.endswith(".left") for name in host.site.names) for host in made) > 20
+
+
+# --- rules that change while it runs --------------------------------------------------------------------------------
+
+TIGHTER = {
+    "leaves": ({"leaves": ("status",)}, "policy.leaves"),
+    "approved": ({"approved": ()}, "policy.approved"),
+    "to": ({"to": ("nobody",)}, "policy.to"),
+    "rounds": ({"rounds": 5}, "policy.rounds"),
+    "privacy": ({"privacy": Limits(rho=1e-9)}, "policy.privacy"),
+}
+
+
+@pytest.mark.parametrize("what", TIGHTER)
+def test_rules_that_get_tighter_hold_from_the_next_moment_on(what):
+    """Not a byte leaves after the site has changed its mind, and the node says which rule it was."""
+    changes, key = TIGHTER[what]
+    village = Judged(OFFERED["fedavg"].with_(rounds=50), 0, pace="quorum", deadline=2.0)
+    name = village.roster.names["client"][0]
+    approval = approval_of(village.federation, view_of(village.federation, name, village.world.instance).digest)
+    policy = Policy(approved=(approval,), leaves=tuple(CONTENTS))
+    village.begin({name: policy})
+    host = village.hosts[name]
+    village.until(lambda: host.last is not None and host.last.player.round >= 10)
+    host.policy = Policy(**{**vars(policy), **changes})
+    before = len(village.left[name])
+    village.world.run(village.world.time + 60.0)
+    assert host.node is None and len(village.left[name]) == before
+    assert key in dict(village.seen.sentences)[name]
+
+
+def test_rules_that_change_otherwise_hold_too():
+    """Hours that begin later hold a node back, and it goes on within them."""
+    village = Judged(OFFERED["fedavg"].with_(rounds=30), 0, pace="quorum", deadline=2.0, patience=1e6)
+    name = village.roster.members[-1].name
+    approval = approval_of(village.federation, view_of(village.federation, name, village.world.instance).digest)
+    policy = Policy(approved=(approval,), leaves=tuple(CONTENTS))
+    village.begin({name: policy})
+    host = village.hosts[name]
+    village.until(lambda: host.last is not None and host.last.player.round >= 5)
+    hour = int((EPOCH + village.world.time) // 3600 % 24)
+    host.policy = Policy(**{**vars(policy), "hours": f"{(hour + 2) % 24:02d}:00-{(hour + 3) % 24:02d}:00"})
+    changed = EPOCH + village.world.time
+    village.world.run(village.world.time + 4 * 3600.0)
+    later = [clock for clock, _, _ in village.left[name] if clock > changed]
+    assert later and all(int(clock // 3600 % 24) == (hour + 2) % 24 for clock in later)
+
+
+def test_a_file_that_is_being_written_is_not_read_yet(tmp_path, monkeypatch):
+    path, moment = tmp_path / "policy.toml", [100.0]
+    monkeypatch.setattr(real.time, "monotonic", lambda: moment[0])
+    path.write_text('leaves = ["models"]\n')
+    world = real.RealWorld(None)
+    world.policy = path
+    found = []
+    for text in (None, None, 'leaves = ["losses"]\n', 'leaves = ["losses", "status"]\n', None, None):
+        if text:
+            path.write_text(text)
+        moment[0] += real.LOOK
+        known = world.rules()
+        found.append(known and known.leaves)
+    assert found == [None, ("models",), ("models",), ("models",), ("losses", "status"), ("losses", "status")]
+    path.unlink()
+    for _ in range(2):
+        moment[0] += real.LOOK
+        known = world.rules()
+    assert known == Policy()

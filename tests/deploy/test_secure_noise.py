@@ -14,9 +14,8 @@ from archipel.deploy.torture.noise import SeededSource
 from archipel.deploy.torture.simulation import Door
 from archipel.draws import SELECTED, key_of
 from archipel.errors import BadInput
-from archipel.generators import secret_coin
 from archipel.privacy import noise
-from archipel.privacy.noise import secure_noise
+from archipel.privacy.noise import secret_uniform, secure_noise
 from archipel.privacy.policy import Bounds, Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.networked import Regression
@@ -67,10 +66,10 @@ def test_a_trusted_server_keeps_the_ledger_of_all_its_clients():
 def test_who_is_asked_is_secret_where_noise_is():
     pytest.importorskip("opendp")
     keys = [key_of(1, k, 0) for k in range(64)]
-    known = [secret_coin(0.5, key, SELECTED) for key in keys]
-    assert known == [secret_coin(0.5, key, SELECTED) for key in keys] and 10 < sum(known) < 54
+    known = [secret_uniform(key, SELECTED) < 0.5 for key in keys]
+    assert known == [secret_uniform(key, SELECTED) < 0.5 for key in keys] and 10 < sum(known) < 54
     with secure_noise():
-        assert known != [secret_coin(0.5, key, SELECTED) for key in keys]
+        assert known != [secret_uniform(key, SELECTED) < 0.5 for key in keys]
 
 
 # --- every kind -------------------------------------------------------------------------------------------------------

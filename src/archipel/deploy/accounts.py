@@ -6,12 +6,14 @@ same release again, the charge that is already in the file counts for it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from archipel.deploy.world import Disk
+from archipel.deploy.store import ANEW, Halted
+from archipel.deploy.world import Disk, File
 from archipel.privacy.accountant import account_of as spending
-from archipel.privacy.journal import Damaged, open_ledger
+from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Overspent, Terms
 from archipel.privacy.personal import PersonalLedgers
 
@@ -31,6 +33,7 @@ class Account:
 
     private = False
     limited = False  # by a site's budget, which covers no release without noise
+    most = 1024  # charges of a ledger that are lines of their own
 
     def paid(self, n: int, me: Any) -> None:
         """Called after a node acted, before anything that it said leaves."""
@@ -44,6 +47,12 @@ class Account:
 
     def resume(self, count: int, me: Any) -> None:
         """Back at a checkpoint that covers so many charges."""
+
+    def leaving(self) -> None:
+        """What the last checkpoint covers leaves: no older state may make these releases again."""
+
+    def settle(self) -> None:
+        """A checkpoint covers all charges so far: none will be looked for one by one."""
 
     def total(self, me: Any) -> float | None:
         """What was paid, in zCDP."""
@@ -62,10 +71,11 @@ class SpendingAccount(Account):
         self.path, self.ledger = kept_in(disk), opened(disk, name, stated(accountant.terms, secret), join)
         self.accountant, self.number = accountant, number
         self.before: list[Charge] = []  # charged before the crash, for words that never left
+        self.together = 0  # lines that were left when some were put together last
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
             spending(me).spent[0] = self.spent = self.ledger.rho()
-            spending(me).releases[0] = self.releases = len(self.ledger.charges)
+            spending(me).releases[0] = self.releases = self.ledger.lines
 
     def paid(self, n: int, me: Any) -> None:
         cost, count = float(spending(me).spent[0]) - self.spent, float(spending(me).releases[0]) - self.releases
@@ -87,15 +97,27 @@ class SpendingAccount(Account):
             del self.before[: self.before.index(charge) + 1]
             return
         self.before = []  # another release than before the crash: what was charged stays charged
-        self.ledger.charge(*charge)
+        self.ledger.charge(charge.round, charge.release, charge.times)
 
     def count(self) -> int:
-        return len(self.ledger.charges) - len(self.before)
+        return self.ledger.lines - len(self.before)
+
+    def leaving(self) -> None:
+        leave(self.ledger, self.count())
 
     def resume(self, count: int, me: Any) -> None:
-        check_whole(self.path, len(self.ledger.charges), count)
-        self.before = self.ledger.charges[count:]
+        check_whole(self.path, self.ledger, self.ledger.lines, count)
+        single = [charge for charge in self.ledger.charges if charge.lines == 1]
+        behind = self.ledger.lines - count  # of an older state some are together already: they stay charged
+        self.before = single[len(single) - min(behind, len(single)) :]
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
+
+    def settle(self) -> None:
+        if len(self.ledger.charges) >= self.most + 2 * self.together:
+            self.ledger.fold(self.count())
+            self.together = len(self.ledger.charges)
+            if self.ledger.journal is not None:
+                self.ledger.journal.fold(self.ledger.charges)
 
     def total(self, me: Any) -> float | None:
         return self.ledger.rho()
@@ -133,9 +155,12 @@ class LedgerAccount(Account):
     def count(self) -> int:
         return len(self.own.charges)
 
+    def leaving(self) -> None:
+        leave(self.own, self.count())
+
     def resume(self, count: int, me: Any) -> None:
         journal, charges = self.own.journal, self.own.charges
-        check_whole(self.path, len(charges), count)
+        check_whole(self.path, self.own, len(charges), count)
         self.own = Resumed(self.name, self.own.terms, self.own.budget, charges[:count], journal)
         self.own.before = charges[count:]
         self.ledgers[self.number] = self.own
@@ -147,11 +172,24 @@ class LedgerAccount(Account):
         close(self.own)
 
 
-def check_whole(path: Path, found: int, count: int) -> None:
-    """A ledger may be ahead of the checkpoint, never behind it: each charge was on disk first."""
+def check_whole(path: Path, ledger: Ledger, found: int, count: int) -> None:
+    """A ledger may be ahead of the checkpoint, never behind it: each charge was on disk first.
+
+    But what it is ahead by must not have left: the same round would be released again, and paid for once.
+    """
     if found < count:
         sentence = f"{path} has {found} charges, the checkpoint {count}: restore it, or what was spent is forgotten."
         raise Damaged(sentence)
+    left = ledger.journal.left if ledger.journal is not None else 0
+    if left > count:
+        older = f"this state is older than what has left it: {left} releases by {path.name}, and it knows of {count}"
+        raise Halted(f"{ledger.node}: {older}. Restore the last one ({path.parent}), or, {ANEW}.")
+    leave(ledger, count)
+
+
+def leave(ledger: Ledger, count: int) -> None:
+    if ledger.journal is not None:
+        ledger.journal.leave(count)
 
 
 def close(ledger: Ledger) -> None:
@@ -170,11 +208,19 @@ def opened(disk: Disk, name: str, terms: Terms, join: Join, budget: Any = None) 
     disk.sync()
     ledger = open_ledger(kept_in(disk), name, terms, budget, file)
     try:
+        assert isinstance(ledger.journal, FileJournal)
+        ledger.journal.renew = partial(renewed, disk)
         join(ledger)
     except BaseException:
         close(ledger)
         raise
     return ledger
+
+
+def renewed(disk: Disk, content: bytes) -> File:
+    """Another file in the place of the ledger."""
+    disk.replace(JOURNAL, content, durable=True)
+    return disk.open(JOURNAL)
 
 
 def account_of(view: Any, disk: Disk | None, secret: bool, join: Join = lambda ledger: None) -> Account:

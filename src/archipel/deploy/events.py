@@ -23,9 +23,14 @@ class Events:
         self.met: set[str] = set()
         self.silent: set[str] = set()
         self.lined, self.shut = self.world.now(), False
-        servers = [name for name in node.view.roster.names.get("server", ()) if name in self.office.neighbours]
-        self.tells = servers if every and may_tell and node.view.has_data else []
         self.every, self.told = every, -FOREVER
+        self.allow(may_tell)
+
+    def allow(self, may_tell: bool) -> None:
+        """Whether the site lets its status leave."""
+        view = self.node.view
+        servers = [name for name in view.roster.names.get("server", ()) if name in self.office.neighbours]
+        self.tells = servers if self.every and may_tell and view.has_data else []
 
     def begin(self) -> None:
         """What this node is and from where it goes on."""

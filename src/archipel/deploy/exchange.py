@@ -40,6 +40,7 @@ class Neighbour:
     mine: int  # this node's store, as the neighbour is to know it
     theirs: int = 0  # the neighbour's store; 0: not known yet
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
+    past: deque[int] = field(default_factory=lambda: deque(maxlen=32))  # of frames from it, with earlier stores too
     salt: bytes = b""  # what the two must agree on beside the description
     left: bool = False  # for good: nothing is kept for it
     heard: bool = False  # in this life
@@ -101,6 +102,7 @@ class Neighbour:
     def meet(self, mine: int, theirs: int) -> None:
         """Know a neighbour's store, and so how frames between the two are tagged."""
         self.mine, self.theirs, self.tags = mine, theirs, (tag(mine, theirs), tag(theirs, mine))
+        self.past.append(self.tags[1])
 
     def begin(self, mine: int, theirs: int) -> None:
         """Two stores that have not counted yet."""

@@ -4,7 +4,6 @@ NumPy is all it needs, beside the network: no compiler, no SciPy, no Matplotlib 
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from archipel.deploy.pace import FOREVER, pace_of
 from archipel.deploy.permit import Permit, permit
 from archipel.deploy.player import Player
 from archipel.deploy.post import LOG, PostOffice
-from archipel.deploy.site import joined
+from archipel.deploy.site import SiteLedger, joined
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import ANEW, Halted, Store
 from archipel.deploy.trace import Trace, write_status
@@ -62,7 +61,8 @@ class Node:
         neighbours = {name: view.salt(name) for name in view.roster.neighbours(view.member.name)}
         self.office = PostOffice(world, neighbours, view.vocabulary, view.digest)
         self.extent = grow.extent(view)
-        join: Join = partial(joined, world, permit) if permit else lambda ledger: None
+        self.sites: list[SiteLedger] = []
+        join: Join = (lambda ledger: self.sites.append(joined(world, permit, ledger))) if permit else (lambda _: None)
         self.account = account_of(view, world.disk, not self.pace.replay, join)
         self.account.limited = permit is not None and bool(permit.policy.privacy.key)
         if self.account.private and not self.pace.replay:
@@ -113,6 +113,7 @@ class Node:
         if self.leaves and self.left is None:
             self.leave()
         self.bar(self.world.revoked())
+        self.obey(self.world.rules())
         came = self.office.pump()
         if came:
             self.player.notice()
@@ -145,6 +146,19 @@ class Node:
                 LOG.warning("%s was revoked: going on without it", name)
                 self.player.mailbox.leaves(name)
 
+    def obey(self, policy: Any) -> None:
+        """The site's rules may change at any time: what they forbid now halts the node, the rest holds from here on."""
+        if self.gate is None or policy is None or policy == self.gate.policy:
+            return
+        assert self.gate.permit.again is not None
+        permit = self.gate.permit.again(policy)
+        LOG.info("%s: the site's policy has changed", self.view.member.name)
+        self.gate.permit, self.gate.policy = permit, policy
+        self.account.limited = bool(policy.privacy.key)
+        for site in self.sites:
+            site.obey(permit, site.ledger.charges)
+        self.events.allow("status" in policy.leaves)
+
     def acknowledge(self) -> float:
         """Save and acknowledge what was taken, where nothing else does so for a while; returns when that will be.
 
@@ -176,7 +190,10 @@ class Node:
         if self.store is not None:
             self.store.save({"digest": self.view.digest.hex(), "extent": self.extent, **state_of(self.player)})
             self.checkpoints += 1
+            self.account.leaving()
         self.office.commit()
+        if self.store is not None:
+            self.account.settle()
 
     def stay(self, came: bool) -> float:
         """Stay until nothing is left unanswered, and a little longer for those who missed our answers."""
@@ -357,7 +374,7 @@ def open_node(
     source = source_of(view, deploy.data, base)
     site = policy.parent / "site" if policy else None
     world = real_world(
-        name, neighbours, settings, folder or base / deploy.state / name, site, certificates / keys.REVOKED
+        name, neighbours, settings, folder or base / deploy.state / name, site, certificates / keys.REVOKED, policy
     )
     try:
         return Node(view, world, deploy, source, linger, allowed, leaves)

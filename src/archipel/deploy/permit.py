@@ -3,7 +3,9 @@
 Each refusal is a sentence that names the rule's key, its value and what would be right; all of them at once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from archipel.deploy.accounts import stated
@@ -24,6 +26,7 @@ class Permit:
     to: frozenset[str]
     contents: tuple[frozenset[str], ...]  # of each turn's word
     rounds: int
+    again: Callable[[Policy], "Permit"] | None = None  # of a policy that changed
 
 
 def permit(policy: Policy, federation: Any, view: View) -> Permit:
@@ -57,7 +60,8 @@ def permit(policy: Policy, federation: Any, view: View) -> Permit:
     with found:
         check_price(policy, view, federation.deploy.pace != "replay")
     found.refuse()
-    return Permit(policy, approval, view.member.name, frozenset(policy.to or neighbours), contents, federation.rounds)
+    to, again = frozenset(policy.to or neighbours), partial(permit, federation=federation, view=view)
+    return Permit(policy, approval, view.member.name, to, contents, federation.rounds, again)
 
 
 def said(view: View) -> list[int]:

@@ -376,7 +376,9 @@ class PostOffice:
         self.greet(other)
 
     def begin(self, other: Neighbour, mine: int, theirs: int) -> None:
-        """Two stores that have not counted yet."""
+        """Two stores that have not counted yet. Letters of pairs before may be under way: they had other tags."""
+        while wire.tag(theirs, mine) in other.past:
+            mine = self.world.chance()
         other.begin(mine, theirs)
         self.posted = True
         self.anew.add(other.name)

@@ -12,6 +12,7 @@ from archipel.deploy import keys
 from archipel.deploy.world import Disk, Link
 from archipel.disk import Folder, SharedFolder
 from archipel.errors import BadInput
+from archipel.policy import Policy, read_policy
 
 LOOK = 1.0  # seconds between two looks at the list of those who were revoked
 BOOT = getattr(time, "CLOCK_BOOTTIME", None)  # counts while the machine sleeps; not on every system
@@ -25,6 +26,9 @@ class RealWorld:
     def __init__(self, link: Link, disk: Disk | None = None, site: Disk | None = None, list_of: Path | None = None):
         self.link, self.disk, self.site = link, disk, site
         self.list_of, self.looked, self.names = list_of, -LOOK, frozenset[str]()  # of those who were revoked
+        self.policy: Path | None = None  # the site's rules
+        self.known: Policy | None = None
+        self.ruled, self.seen, self.read = -LOOK, (0, 0), (0, 0)
 
     def now(self) -> float:
         return time.monotonic() if BOOT is None else time.clock_gettime(BOOT)
@@ -56,8 +60,26 @@ class RealWorld:
                 self.names = frozenset(self.list_of.read_text(encoding="utf-8").split())
         return self.names
 
+    def rules(self) -> Any:
+        """A file that has been the same for two looks is read: before, somebody may be writing it."""
+        if self.policy is not None and time.monotonic() >= self.ruled + LOOK:
+            self.ruled, before = time.monotonic(), self.seen
+            self.seen = stamp_of(self.policy)
+            if self.seen == before != self.read:
+                self.read = self.seen
+                self.known = read_policy(self.policy) if self.policy.exists() else Policy()  # that lets nothing leave
+        return self.known
+
     def about(self) -> dict[str, Any]:
         return {"pid": os.getpid(), "time": time.time()}
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    """What shows that a file was changed."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_mtime_ns, found.st_size
+    return -1, -1
 
 
 def real_world(
@@ -67,6 +89,7 @@ def real_world(
     folder: Path,
     site: Path | None = None,
     revoked: Path | None = None,
+    policy: Path | None = None,
 ) -> RealWorld:
     """A folder, then the network: a node whose folder is in use does not disturb the one that uses it."""
     from archipel.deploy.zenoh_link import ZenohLink
@@ -81,7 +104,7 @@ def real_world(
         except OSError as problem:
             raise BadInput("policy", str(site), f"a folder beside it that can be written to ({problem})") from problem
         world = RealWorld(ZenohLink(name, neighbours, settings), disk, shared, revoked)
-        world.identity = (revoked.parent, name) if revoked else None
+        world.identity, world.policy = (revoked.parent, name) if revoked else None, policy
         return world
     except BaseException:
         disk.close()

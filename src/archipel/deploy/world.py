@@ -47,8 +47,8 @@ class Disk(Protocol):
     def open(self, name: str) -> File:
         """A file, made where it is not there."""
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Put a whole file in the place of another: who reads it sees one or the other."""
+    def replace(self, name: str, data: bytes, durable: bool = False) -> None:
+        """Put a whole file in the place of another: who reads it sees one or the other, after a crash if `durable`."""
 
     def sync(self) -> None:
         """The names of new files survive the machine when this returns."""
@@ -86,6 +86,9 @@ class World(Protocol):
 
     def revoked(self) -> frozenset[str]:
         """Names whose certificates are no longer good, whatever they say."""
+
+    def rules(self) -> Any:
+        """The site's policy as it is now; None where there is none, or nothing new is known."""
 
     def about(self) -> dict[str, Any]:
         """What a status says of the process."""

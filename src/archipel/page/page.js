@@ -68,7 +68,7 @@
 
     size() {
       const paper = document.documentElement.classList.contains("printed");
-      return { width: paper ? 660 : Math.max(this.plot.clientWidth, 280), height: paper ? 260 : 320 };
+      return { width: paper ? 660 : Math.max(this.plot.clientWidth, 280), height: paper ? 260 : this.number ? 250 : 320 };
     }
 
     draw() {
@@ -214,6 +214,38 @@
   }
 
   const refresh = data.clients && table(document.getElementById("clients"), data.clients);
+
+  // --- who has what -------------------------------------------------------------------------------------------------
+
+  function held(box, { names, classes, counts, caption }) {
+    const many = counts.length, thick = Math.max(2, Math.min(20, Math.floor(900 / many))), named = thick >= 12;
+    const left = named ? 8 * Math.min(24, Math.max(...names.map((name) => name.length))) + 10 : 4, wide = 1000 - left - 60;
+    const most = Math.max(...counts.map((row) => row.reduce((a, b) => a + b, 0))), steps = classes.length;
+    const paint = (i) => (steps <= 8 ? `var(--s${i})` : `hsl(${Math.round((360 * i) / steps)} 55% ${i % 2 ? 42 : 62}%)`);
+    const safe = (text) => String(text).replace(/[<&"]/g, (c) => ({ "<": "&lt;", "&": "&amp;", '"': "&quot;" })[c]);
+    const gap = named ? 3 : thick > 3 ? 1 : 0, parts = [];
+    counts.forEach((row, k) => {
+      const top = k * (thick + gap), all = row.reduce((a, b) => a + b, 0);
+      let at = left;
+      if (named) parts.push(`<text x="${left - 6}" y="${top + thick - 3}" text-anchor="end">${safe(names[k].slice(0, 24))}</text>`);
+      row.forEach((count, i) => {
+        const width = (wide * count) / most;
+        if (count) parts.push(`<rect x="${at.toFixed(1)}" y="${top}" width="${Math.max(width - (width > 3 ? 1 : 0), 0.5).toFixed(1)}" height="${thick}" fill="${paint(i)}"><title>${safe(names[k])}: ${count} of ${all}, ${safe(classes[i])}</title></rect>`);
+        at += width;
+      });
+      if (named) parts.push(`<text x="${(at + 6).toFixed(1)}" y="${top + thick - 3}">${all.toLocaleString("en")}</text>`);
+    });
+    const key = make("p", { class: "legend soft" }, ...classes.slice(0, 64).map((name, i) => {
+      const sample = make("i");
+      sample.style.background = paint(i);
+      return make("span", {}, sample, name);
+    }));
+    const picture = make("div");
+    picture.innerHTML = `<svg viewBox="0 0 1000 ${many * (thick + gap)}" role="img" aria-label="${safe(caption)}">${parts.join("")}</svg>`;
+    box.append(key, picture);
+  }
+
+  if (data.held) held(document.getElementById("held"), data.held);
 
   // --- the network --------------------------------------------------------------------------------------------------
 

@@ -40,16 +40,6 @@ def pay(me: Any, cost: Any) -> Any:
     return True
 
 
-@kernel
-def pay_per_sample(me: Any, cost: Any) -> Any:
-    """As `pay`, where every sample is used once: each pays for itself, and the dearest one counts."""
-    if cost > me.limit[0]:
-        return False
-    me.spent[0] = max(me.spent[0], cost)
-    me.releases[0] += 1
-    return True
-
-
 # --- as a ledger ----------------------------------------------------------------------------------------------------
 
 
@@ -76,7 +66,7 @@ class Accountant(NamedTuple):
     planned_releases: Any  # (clients,): and in how many releases
     alike: bool = True  # all releases of a client cost the same
     role: str = "client"
-    per_sample: bool = False  # every sample pays for itself, see `pay_per_sample`
+    per_sample: bool = False  # every sample pays for itself, and the dearest one counts
     before: float = 0.0  # zCDP that every client has paid before the first round, by one release
 
     @property
@@ -149,7 +139,7 @@ class Accountant(NamedTuple):
         return (EpsilonBudget(value, self.delta) if exact else ZcdpBudget(value)).as_json()
 
     def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        """The whole of ledger.json, as `ledgers_json` writes it."""
+        """The whole of ledger.json: `{"delta", "guarantee", "worst", "nodes": [...]}`."""
         return self.written(self.paid(tables), over_time)
 
     def outlook(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Bounds that hold by construction: what the papers' "bounded gradient" takes.
 
 Every privacy theorem of the papers assumes ||gradient|| <= c1. Two ways make it true: clip each example's
-gradient (`clip_l2`, `clip_l1`), or bound features, target and model (`clip_rows`, `clip_targets`,
+gradient (`clip_l2`, `clip_l1`), or bound features, target and model (`clip_l2`, `clip_target`,
 `project_ball`) and take the loss's bound under these (`gradient_bound`). Where the user turns both off, the
 guarantee is `assumed`.
 
@@ -109,13 +109,6 @@ def project_ball(model: Any, radius: Any) -> Any:
 
 
 @kernel
-def clip_rows(features: Any, bound: Any) -> None:
-    """Scale every row to L2 norm at most `bound`, in place: bounded features."""
-    for i in range(features.shape[0]):
-        clip_l2(features[i], bound)
-
-
-@kernel
 def clip_target(target: Any, bound: Any) -> Any:
     """The target within [-bound, bound]; 0 where it is NaN."""
     if bound == np.inf:
@@ -123,13 +116,6 @@ def clip_target(target: Any, bound: Any) -> Any:
     if not abs(target) >= 0:
         return 0.0 * bound
     return min(max(target, -bound), bound)
-
-
-@kernel
-def clip_targets(targets: Any, bound: Any) -> None:
-    """Every target within [-bound, bound], in place: bounded targets."""
-    for i in range(targets.shape[0]):
-        targets[i] = clip_target(targets[i], bound)
 
 
 # --- what a loss's gradient is bounded by -------------------------------------------------------------------

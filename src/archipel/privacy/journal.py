@@ -11,11 +11,18 @@ forced to disk before `append` returns. On opening:
 
 The first line, and a further one whenever they change, states the terms: what was once only assumed stays
 `assumed`.
+
+A line `left` says how many charges a saved checkpoint covers, whose words leave now: a state that knows of fewer is an
+older one. It is forced to disk with the next charge: after a crash the checkpoint itself is there.
+
+So that it does not grow for ever, lines of the same release are put together now and then, in a new file that takes the
+place of this one at once.
 """
 
 import hashlib
 import json
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +69,24 @@ def parse(content: bytes, path: Path, check: str = SEED) -> tuple[list[dict[str,
     return entries, good, check
 
 
+def chained(entries: Iterable[dict[str, Any]]) -> tuple[bytes, str]:
+    """A whole file of these entries, and its last checksum."""
+    lines, check = [], SEED
+    for entry in entries:
+        line, check = _line(entry, check)
+        lines.append(line)
+    return b"".join(lines), check
+
+
 class FileJournal:
     """An open journal file. Only one at a time: a second process is refused.
 
     `file` is what keeps the lines, where that is not a file of this machine (`deploy.world.File`); `known` is how much
-    of it was read before, and its checksum then: only what came since is in `entries`.
+    of it was read before, and its checksum then: only what came since is in `entries`. `renew` puts a whole new file in
+    its place, and opens it.
     """
+
+    renew: Callable[[bytes], Any] | None = None
 
     def __init__(self, path: str | os.PathLike[str], file: Any = None, known: tuple[int, str] = (0, SEED)):
         self.path = Path(path)
@@ -80,6 +99,8 @@ class FileJournal:
                 raise Damaged(f"{self.path}: it is shorter than it was. Restore it: charges are lost.")
             content = content[1:] if begin else content
             self.entries, good, self.check = parse(content, self.path, check)
+            self.others = [entry for entry in self.entries if not {"release", "left"} & entry.keys()]
+            self.left: int = max((entry["left"] for entry in self.entries if "left" in entry), default=0)
             self.size = begin + good
             if not begin or good < len(content):
                 self.file.truncate(self.size)
@@ -91,7 +112,7 @@ class FileJournal:
             raise
         self.broken = False
 
-    def write(self, entry: dict[str, Any]) -> None:
+    def write(self, entry: dict[str, Any], sync: bool = True) -> None:
         """One line, on disk when this returns. After a failure that cannot be undone everything further is
         refused.
         """
@@ -101,7 +122,8 @@ class FileJournal:
         self.broken = True  # until we know better
         try:
             self.file.write(line, self.size)
-            self.file.sync()
+            if sync:
+                self.file.sync()
         except OSError:
             self.file.truncate(self.size)
             self.file.sync()
@@ -109,9 +131,27 @@ class FileJournal:
             raise
         self.broken = False
         self.size, self.check = self.size + len(line), check
+        if not {"release", "left"} & entry.keys():
+            self.others.append(entry)
+
+    def leave(self, count: int) -> None:
+        """So many charges are for words that leave."""
+        if count > self.left:
+            self.left = count
+            self.write({"left": count}, sync=False)
 
     def append(self, charge: Charge) -> None:
-        self.write({"round": charge.round, "release": as_json(charge.release), "times": charge.times})
+        self.write(entry_of(charge))
+
+    def fold(self, charges: Iterable[Charge]) -> None:
+        """Keep these charges, which say the same, in place of all."""
+        if self.renew is None or self.broken:
+            return
+        content, check = chained([*self.others, *map(entry_of, charges), {"left": self.left}])
+        self.broken = True  # where it fails nobody knows which file is there
+        file = self.renew(content)
+        self.file.close()
+        self.file, self.size, self.check, self.broken = file, len(content), check, False
 
     def close(self) -> None:
         self.file.close()
@@ -128,7 +168,7 @@ def open_ledger(
     journal = FileJournal(path, file)
     try:
         stated = [entry["terms"] for entry in journal.entries if "terms" in entry]
-        charges = [_charge(entry) for entry in journal.entries if "release" in entry]
+        charges = [charge_of(entry) for entry in journal.entries if "release" in entry]
         for before in stated:
             for key, now in (("node", str(node)), ("unit", terms.unit), ("relation", terms.relation)):
                 if before[key] != now:
@@ -148,5 +188,10 @@ def open_ledger(
         raise
 
 
-def _charge(entry: dict[str, Any]) -> Charge:
-    return Charge(entry["round"], from_json(entry["release"]), entry["times"])
+def entry_of(charge: Charge) -> dict[str, Any]:
+    entry = {"round": charge.round, "release": as_json(charge.release), "times": charge.times}
+    return entry if charge.lines == 1 else entry | {"lines": charge.lines}
+
+
+def charge_of(entry: dict[str, Any]) -> Charge:
+    return Charge(entry["round"], from_json(entry["release"]), entry["times"], entry.get("lines", 1))

@@ -119,17 +119,25 @@ Budget = EpsilonBudget | ZcdpBudget
 
 
 class Charge(NamedTuple):
-    """A line of the ledger."""
+    """A line of the ledger; or several that became one, of which the round is the last one's."""
 
     round: int
     release: Release
     times: int
+    lines: int = 1
 
 
 class Journal(Protocol):
     """Where charges are kept; `append` returns when the line is safe."""
 
+    @property
+    def left(self) -> int:
+        """Charges whose words have left, or may have."""
+        ...
+
     def append(self, charge: Charge) -> None: ...
+    def leave(self, count: int) -> None: ...
+    def fold(self, charges: Iterable[Charge]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -164,6 +172,7 @@ class Ledger:
     ):
         self.node, self.terms, self.budget, self.journal = str(node), terms, budget, journal
         self.charges: list[Charge] = []
+        self.lines = 0  # that were ever written
         self._gaussian_rho = 0  # exact, as long as everything is Gaussian
         self._limit = to_units(budget.gaussian_rho()) if budget else 0
         self._others = 0
@@ -220,11 +229,26 @@ class Ledger:
     def _enter(self, charge: Charge) -> None:
         self._check(charge.release, charge.times)
         self.charges.append(charge)
+        self.lines += charge.lines
         if isinstance(charge.release, Gaussian):
             self._gaussian_rho += to_units(rho_of(charge.release)) * charge.times
         else:
             self._others += charge.times
         self._counts[charge.release] = self._counts.get(charge.release, 0) + charge.times
+
+    def fold(self, lines: int) -> None:
+        """Of the first lines, put those of the same release together: an accountant asks which, and how often."""
+        together: dict[Release, Charge] = {}
+        kept, at = [], 0
+        for charge in self.charges:
+            at += charge.lines
+            if at > lines:
+                kept.append(charge)
+                continue
+            last, release, times, count = charge
+            before = together.get(release, Charge(last, release, 0, 0))
+            together[release] = Charge(max(before.round, last), release, before.times + times, before.lines + count)
+        self.charges = [*together.values(), *kept]
 
     def history(self) -> History:
         """Everything that was charged, as one history."""
@@ -286,11 +310,3 @@ class Ledger:
             f"{self.node}: one {self.terms.unit} {change}, rho = {self.rho():.4g}, "
             f"epsilon = {epsilon:.4g} at delta = {delta:g} ({method}); {self.terms.how}"
         )
-
-
-def ledgers_json(ledgers: Iterable[Ledger], delta: float) -> dict[str, Any]:
-    """The whole of ledger.json: `{"delta", "guarantee", "worst", "nodes": [...]}`."""
-    nodes = [ledger.as_json(delta) for ledger in ledgers]
-    worst = max((node["spent"]["epsilon"] for node in nodes), default=0.0)
-    how = ASSUMED if any(node["guarantee"] == ASSUMED for node in nodes) else ENFORCED
-    return {"delta": delta, "guarantee": how, "worst": {"epsilon": worst, "delta": delta}, "nodes": nodes}

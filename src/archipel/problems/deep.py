@@ -25,22 +25,17 @@ from archipel.problems import files, folders
 from archipel.problems.datasets import images
 from archipel.problems.datasets.npz import arrays_in
 from archipel.problems.frame import CLASS, NUMBER, Frame
+from archipel.problems.look import holdings
 from archipel.problems.models.networks import Network, Units, build, one_thread, torch_or_sentence
 from archipel.problems.splits import partition
-from archipel.problems.splits.shards import Shards, divide, gather, hold_out, one, remaining
+from archipel.problems.splits.dealing import SETTINGS
+from archipel.problems.splits.shards import Shards, divide, gather, hold_groups, one, remaining
 from archipel.problems.stored import Empty
 from archipel.problems.task import MOST_CLIENTS, Problem, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
 HELD_OUT = 0.2  # of a client's samples, where there is no test set
 SUBSET = 211  # the tag of the draw that keeps some of the samples
-SETTINGS = {  # which keys a split takes
-    "shards": ("each",),
-    "label-shards": ("pieces",),
-    "dirichlet": ("alpha",),
-    "unbalanced": ("fewest", "most", "power"),
-    "uneven": ("power",),
-}
 
 
 class Samples(NamedTuple):
@@ -100,14 +95,20 @@ class Deep(Problem):
     column: str = key("", "the column that names each sample's client, where split = column")
     hold: str = key(
         "random",
-        "which fifth is held out: of each client's file, its last samples where they overlap in time, or whole files",
-        choices=("random", "last", "files"),
+        "which fifth of your own data is held out: at random, the last samples, whole groups, or whole files",
+        choices=("random", "last", "groups", "files"),
     )
+    group: str = key("", "the column that says which samples belong together, where hold = groups")
     samples: int = key(0, "how many training samples are kept; 0: all", at_least=0)
     test: int = key(0, "how many test samples are kept; 0: all", at_least=0)
     shrink: int = key(1, "squares of so many pixels a side become one", at_least=1, unit="pixels")
     center: float = key(0.0, "what is subtracted from inputs; public, not taken from the data")
     spread: float = key(1.0, "what inputs are then divided by; public, not taken from the data", above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.group) != (self.hold == "groups"):
+            raise BadInput("problem.group", self.group, 'a column, with hold = "groups"; else none')
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, people: People | None = None) -> Task:
         """The data dealt by the seed, and the network with the seed's initial weights."""
@@ -137,8 +138,8 @@ class Deep(Problem):
             raise BadInput("problem.classes", 0, f"how many classes there are: {unknown}")
         if self.test:
             raise BadInput("problem.test", self.test, f"0: {unknown}")
-        if self.hold == "files":
-            raise BadInput("problem.hold", "files", "random or last: each client tests on samples of its own")
+        if self.hold in ("files", "groups"):
+            raise BadInput("problem.hold", self.hold, "random or last: each client tests on samples of its own")
         everything = folders.together(folders.read_people(people, self.data, files.Reading(), self.shape))
         if self.loss == "cross-entropy" and len(everything.y) and everything.y.max() >= self.classes:
             raise BadInput("problem.classes", self.classes, f"more: there is a label {everything.y.max():g}")
@@ -147,9 +148,11 @@ class Deep(Problem):
     def dealt(self, seed: int) -> tuple[Shards, Shards, float]:
         """Training data by client, test data, and the largest value of x."""
         if self.data and not self.data.endswith(".npz"):
-            train, test = files.read_split(self.data, HELD_OUT, seed=seed, hold=self.hold)
+            train, test = files.read_split(self.data, HELD_OUT, seed=seed, hold=self.hold, group=self.group)
             return train, fewer(test, self.test, seed), 1.0
-        pool = own_pool(self.data, seed) if self.data else picture_pool(self.dataset, self.shrink)
+        pool = (
+            own_pool(self.data, seed, self.hold, self.group) if self.data else picture_pool(self.dataset, self.shrink)
+        )
         kept = some(len(pool.y), self.samples, seed, "problem.samples")
         x, y = pool.x[kept], pool.y[kept]
         names: tuple[str, ...] = ()
@@ -187,8 +190,8 @@ def smaller(pictures: Any, shrink: int) -> Any:
     return np.rint(squares.mean((2, 4), dtype=np.float32)).astype(np.uint8)
 
 
-def own_pool(data: str, seed: int) -> Pool:
-    """A user's own npz; without x_test a fifth is held out."""
+def own_pool(data: str, seed: int, hold: str = "random", group: str = "") -> Pool:
+    """A user's own npz; without x_test a fifth is held out: at random, the last, or whole groups."""
     path = Path(data)
     if not path.is_file():
         raise BadInput("problem.data", data, "a file that exists")
@@ -203,8 +206,15 @@ def own_pool(data: str, seed: int) -> Pool:
     top = 255.0 if x.dtype == np.uint8 else 1.0
     if "x_test" in arrays and "y_test" in arrays:
         return Pool(x, y, arrays["x_test"], arrays["y_test"], top, columns)
-    _, test = hold_out(one(np.arange(len(y))[:, None], y), HELD_OUT, seed)
-    held = np.isin(np.arange(len(y)), test.x[:, 0])
+    if hold == "files":
+        raise BadInput("problem.hold", hold, "random, last or groups: all samples are in one file")
+    if group and group not in columns:
+        raise BadInput("problem.group", group, did_you_mean(group, columns))
+    rows = one(np.arange(len(y))[:, None], y)
+    parts = hold_groups(rows, [columns[group]], HELD_OUT, seed) if group else divide(rows, HELD_OUT, hold, seed)
+    if not len(parts[1].y):
+        raise BadInput("problem.data", path.name, "samples enough to hold some out")
+    held = np.isin(np.arange(len(y)), parts[1].x[:, 0])
     return Pool(x[~held], y[~held], x[held], y[held], top, {name: a[~held] for name, a in columns.items()})
 
 
@@ -281,7 +291,7 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, classes: i
     source, sample = Samples(x, y, train.starts), Empty(np.zeros(1))
     return Task(
         source, sample, look, network.size, train.clients, score, inputs, False, train.names, learner=network,
-        frame=frame_of(problem, train, network, count),
+        frame=frame_of(problem, train, network, count), holdings=holdings(train, whole=problem.loss == "cross-entropy"),
     )  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Findings, Missing, did_you_mean
+from archipel.problems.cells import MISSING, as_numbers, filled, is_number, label_of
 from archipel.problems.datasets.npz import arrays_in
-from archipel.problems.splits.shards import Shards, hold_clients, hold_last, hold_out, join
+from archipel.problems.splits.shards import Shards, hold_clients, hold_groups, hold_last, hold_out, join
 
 KEY = "problem.data"
 SEPARATORS = (",", ";", "\t", "|")
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")  # how cells say that they have nothing to say
 POSITIVE = ("1", "yes", "true", "positive", "y", "t", "+")  # of two labels, the one that stands for 1
 SAID = 3  # wrong cells of a file that are named one by one
 
@@ -34,6 +34,7 @@ class Reading(NamedTuple):
     labels: bool = False  # whether the target is one of two classes, whatever they are called
     positive: str = ""
     categories: Mapping[str, Sequence[Any]] = {}  # column: its values; each becomes a column of 0 and 1
+    aside: Sequence[str] = ()  # columns that say whose or when a sample is, and are no inputs
 
 
 class Client(NamedTuple):
@@ -43,6 +44,7 @@ class Client(NamedTuple):
     y: Any  # (samples,)
     columns: tuple[str, ...]  # of x, where they have names
     incomplete: int = 0  # rows that lacked something
+    aside: Mapping[str, Any] = {}  # column: (samples,) words
 
 
 def read(data: str | Path, base: str | Path | None = None, **how: Any) -> Shards:
@@ -82,7 +84,7 @@ def labels(clients: Mapping[Path, Client], test: float | str | Path, how: Readin
 def together(clients: Mapping[Path, Client], ys: Sequence[Any]) -> Shards:
     """Clients that were read, as one table; their columns in the order of the first."""
     first = next(iter(clients.values()))
-    parts = [(_in_order(client, first.columns), y) for client, y in zip(clients.values(), ys)]
+    parts = [(in_order(client, first.columns), y) for client, y in zip(clients.values(), ys)]
     return join(parts, [path.stem for path in clients], first.columns)
 
 
@@ -91,15 +93,17 @@ def read_split(
     test: float | str | Path,
     seed: int = 0,
     hold: str = "random",
+    group: str = "",
     base: str | Path | None = None,
     **how: Any,
 ) -> tuple[Shards, Shards]:
     """What clients learn from, and what they are tested on.
 
-    `test` is a fraction of each client's samples, chosen at random or its last ones (`hold`), or a folder or
-    pattern of test files.
+    `test` is a fraction of each client's samples, chosen at random, its last ones or whole groups (`hold`), or a folder
+    or pattern of test files.
     """
-    return split(read_all(data, Reading(**how), base), data, test, Reading(**how), seed, hold, base)
+    reading = Reading(aside=(group,) if group else (), **how)
+    return split(read_all(data, reading, base), data, test, reading, seed, hold, group, base)
 
 
 def split(
@@ -109,6 +113,7 @@ def split(
     how: Reading,
     seed: int = 0,
     hold: str = "random",
+    group: str = "",
     base: str | Path | None = None,
 ) -> tuple[Shards, Shards]:
     """Clients that were read, with a part of their samples or other files to test on."""
@@ -116,6 +121,11 @@ def split(
         everything = together(clients, targets([clients], how)[0])
         if hold == "files":
             return hold_clients(everything, test, seed)
+        if hold == "groups":
+            parts = hold_groups(everything, [client.aside[group] for client in clients.values()], test, seed)
+            if not len(parts[1].y):
+                raise BadInput("problem.group", group, "a column with two values or more in at least one client's data")
+            return parts
         return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
     shared = {p.resolve() for p in find(data, base)} & {p.resolve() for p in find(test, base)}
     if shared:
@@ -171,16 +181,21 @@ def read_client(path: Path, **how: Any) -> Client:
 def read_npz(path: Path, how: Reading) -> Client:
     """Arrays x (samples first) and y, or the name of the target; `columns`, if there, names the inputs."""
     arrays = arrays_in(path, KEY)
-    for name in ("x", how.target):
+    for name in filter(None, ("x", how.target, *how.aside)):
         if name not in arrays:
             raise BadInput(KEY, f"{path.name} with {', '.join(arrays) or 'nothing'}", f'an array "{name}" in it')
+        if name in how.aside:
+            continue
         if arrays[name].dtype.kind not in ("fiubU" if how.labels and name != "x" else "fiub"):
             raise BadInput(KEY, f"{path.name}, {name} of {arrays[name].dtype}", "numbers")
-    x, y = arrays["x"].astype(np.float64), arrays[how.target]
+    x = arrays["x"].astype(np.float64)
+    y = arrays[how.target] if how.target else np.zeros(x.shape[:1])
     x = x[:, None] if x.ndim == 1 else x
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
-        raise BadInput(KEY, f"{path.name}, x {x.shape} and {how.target} {y.shape}", "one row of x for each target")
+    for name, column in ((how.target, y), *((name, arrays[name]) for name in how.aside)):
+        if x.ndim < 2 or column.ndim != 1 or len(x) != len(column):
+            right = f"one row of x for each {name if name in how.aside else 'target'}"
+            raise BadInput(KEY, f"{path.name}, x {x.shape} and {name} {column.shape}", right)
     names = tuple(map(str, arrays.get("columns", ())))
     if names and len(names) != x.shape[1]:
         raise BadInput(KEY, f"{path.name}, {len(names)} columns", f"a name for each of {x.shape[1]} columns")
@@ -190,8 +205,9 @@ def read_npz(path: Path, how: Reading) -> Client:
         x, names = x[:, [_place(path, name, names) for name in how.columns]], tuple(how.columns)
     rows = [f"row {row} (from 0)" for row in range(len(y))]
     flat = {f"x{j}": column for j, column in enumerate(x.reshape(len(x), int(np.prod(x.shape[1:]))).T)}
-    table, labels, _, lacking = complete(path, {**flat, how.target: y}, rows, how, "x")
-    return Client(table.reshape(-1, *x.shape[1:]), labels, names, lacking)
+    flat |= ({how.target: y} if how.target else {}) | {name: arrays[name].tolist() for name in how.aside}
+    client = complete(path, flat, rows, how, "x")
+    return client._replace(x=client.x.reshape(-1, *x.shape[1:]), columns=names)
 
 
 def read_csv(path: Path, how: Reading) -> Client:
@@ -210,11 +226,10 @@ def read_csv(path: Path, how: Reading) -> Client:
         found.add(BadInput(KEY, f"{path.name}, line {line}, with {len(cells)} cells", right))
     found.refuse()
     body = list(zip(*(cells for _, cells in lines[1:]))) or [()] * len(header)
-    columns = {name: list(body[header.index(name)]) for name in (*inputs, how.target)}
+    columns = {name: list(body[header.index(name)]) for name in inputs}
     if separator != ",":  # then commas may be decimal points
         columns = {name: [cell.replace(",", ".") for cell in cells] for name, cells in columns.items()}
-    table, labels, names, lacking = complete(path, columns, [f"line {line}" for line, _ in lines[1:]], how)
-    return Client(table, labels, names, lacking)
+    return complete(path, columns, [f"line {line}" for line, _ in lines[1:]], how)
 
 
 def read_parquet(path: Path, how: Reading) -> Client:
@@ -228,11 +243,10 @@ def read_parquet(path: Path, how: Reading) -> Client:
     except (OSError, ArrowException):
         raise BadInput(KEY, path.name, "a parquet file") from None
     inputs = _chosen(path, [str(name) for name in stored.column_names], how)
-    columns = {name: stored.column(name).to_pylist() for name in (*inputs, how.target)}
+    columns = {name: stored.column(name).to_pylist() for name in inputs}
     columns = {name: ["" if cell is None else cell for cell in cells] for name, cells in columns.items()}
     rows = [f"row {row} (from 0)" for row in range(stored.num_rows)]
-    table, labels, names, lacking = complete(path, columns, rows, how)
-    return Client(table, labels, names, lacking)
+    return complete(path, columns, rows, how)
 
 
 READERS = {".npz": read_npz, ".csv": read_csv, ".tsv": read_csv, ".parquet": read_parquet}
@@ -241,15 +255,13 @@ READERS = {".npz": read_npz, ".csv": read_csv, ".tsv": read_csv, ".parquet": rea
 # --- cells ------------------------------------------------------------------------------------------------
 
 
-def complete(
-    path: Path, columns: Mapping[str, Any], where: Sequence[str], how: Reading, shown: str = ""
-) -> tuple[Any, Any, tuple[str, ...], int]:
-    """Inputs as numbers, the target as numbers or labels, the inputs' names, and how many rows lacked something."""
+def complete(path: Path, columns: Mapping[str, Any], where: Sequence[str], how: Reading, shown: str = "") -> Client:
+    """Inputs as numbers, the target as numbers or labels, columns aside as words; rows that lack something aside."""
     found, made = Findings(), dict[str, Any]()
     lacking = np.zeros(len(where), bool)
     wrong: list[tuple[int, str, Any, str]] = []
     for name, cells in columns.items():
-        if name == how.target and how.labels:
+        if name in how.aside or (name == how.target and how.labels):
             made[name] = np.array([label_of(cell) for cell in cells], object)
             gone = made[name] == ""
         elif name in how.categories:
@@ -275,55 +287,15 @@ def complete(
     if len(wrong) > SAID:
         found.add(BadInput(KEY, f"{path.name}, {len(wrong) - SAID} cells more", "numbers there too"))
     found.refuse()
-    names = tuple(name for name in made if name != how.target)
-    table, target = np.array([made[name] for name in names], float).T.reshape(len(where), len(names)), made[how.target]
+    names = tuple(name for name in made if name != how.target and name not in how.aside)
+    table = np.array([made[name] for name in names], float).T.reshape(len(where), len(names))
+    target = made[how.target] if how.target else np.zeros(len(where))
     if how.missing == "mean":
         table, keep = filled(table), ~(target == "" if how.labels else np.isnan(target))
     else:
         keep = ~lacking
-    return np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum())
-
-
-def as_numbers(cells: Any) -> tuple[Any, list[int]]:
-    """A column as numbers, NaN where a cell is missing, and the places of what is neither."""
-    try:
-        numbers = np.asarray(cells, float)
-    except ValueError:
-        numbers = np.array([number_of(cell) for cell in cells], float)
-        bad = [i for i, cell in enumerate(cells) if np.isnan(numbers[i]) and str(cell).strip().lower() not in MISSING]
-        return numbers, bad + np.flatnonzero(np.isinf(numbers)).tolist()
-    return numbers, np.flatnonzero(np.isinf(numbers)).tolist()
-
-
-def number_of(cell: Any) -> float:
-    return float(cell) if is_number(cell) else float("nan")
-
-
-def is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def filled(table: Any) -> Any:
-    """Missing numbers as the mean of their column, of this client alone; 0 where it has none."""
-    there = ~np.isnan(table)
-    mean = np.where(there, table, 0.0).sum(0) / np.maximum(there.sum(0), 1)
-    return np.where(there, table, mean)
-
-
-def label_of(cell: Any) -> str:
-    """A label as text: 1, 1.0 and "1" are the same; "" where it is missing.
-
-    >>> label_of(1.0), label_of(" Yes "), label_of("n/a"), label_of(True)
-    ('1', 'Yes', '', '1')
-    """
-    if is_number(cell):
-        return "" if np.isnan(float(cell)) else f"{float(cell):g}"
-    text = str(cell).strip()
-    return "" if text.lower() in MISSING else text
+    aside = {name: made[name][keep] for name in how.aside}
+    return Client(np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum()), aside)
 
 
 def encoded(labels: Sequence[Any], positive: str = "") -> list[Any]:
@@ -350,22 +322,24 @@ def two_of(labels: Sequence[Any], positive: str = "") -> tuple[str, str]:
 
 
 def _chosen(path: Path, header: list[str], how: Reading) -> tuple[str, ...]:
-    """The inputs."""
+    """The columns that are read: inputs, what stands aside, and the target, if there is one."""
     if not header:
         raise BadInput(KEY, path.name, "a header and at least one sample")
     for place, name in enumerate(header):
         if not name or name in header[:place]:
             raise BadInput(KEY, f"{path.name}, column {place + 1}: {name!r}", "a name of its own for each column")
-    if how.target not in header:
+    if how.target and how.target not in header:
         raise BadInput("problem.target", how.target, f"a column of {path.name}, {did_you_mean(how.target, header)}")
     if how.target in how.columns:
         raise BadInput("problem.columns", list(how.columns), f"inputs only, without the target {how.target}")
-    inputs = tuple(how.columns) or tuple(name for name in header if name != how.target)
+    for name in how.aside:
+        _place(path, name, header, "problem.group")
+    inputs = tuple(how.columns) or tuple(name for name in header if name != how.target and name not in how.aside)
     if not inputs:
         raise BadInput(KEY, path.name, f"at least one column beside the target {how.target}")
     for name in (*inputs, *how.categories):
         _place(path, name, header, "problem.columns" if name in inputs else "problem.categories")
-    return inputs
+    return (*inputs, *how.aside, *filter(None, [how.target]))
 
 
 def _place(path: Path, name: str, header: Sequence[str], key: str = "problem.columns") -> int:
@@ -386,7 +360,7 @@ def _alike(path: Path, client: Client, first_path: Path, first: Client) -> None:
         raise BadInput(KEY, f"{path.name}, with inputs of shape {client.x.shape[1:]}", right)
 
 
-def _in_order(client: Client, columns: tuple[str, ...]) -> Any:
+def in_order(client: Client, columns: tuple[str, ...]) -> Any:
     """The inputs in the order of the first file."""
     if client.columns == columns:
         return client.x

@@ -14,7 +14,8 @@ import numpy as np
 from archipel.clients import People
 from archipel.errors import BadInput, Findings
 from archipel.loading import is_of_file, load
-from archipel.problems.files import KEY, READERS, Client, Reading, label_of, read_client
+from archipel.problems.cells import label_of
+from archipel.problems.files import KEY, READERS, Client, Reading, read_client
 from archipel.problems.splits.shards import Shards, join
 
 
@@ -22,7 +23,8 @@ def read_people(
     people: People, data: str, how: Reading, width: tuple[int, ...], columns: tuple[str, ...] = ()
 ) -> dict[str, Client]:
     """The samples of everyone who can be seen here, of inputs of a shape that is declared."""
-    nobody = Client(np.zeros((0, *width)), np.zeros(0), columns)
+    words = {name: np.zeros(0, object) for name in how.aside}
+    nobody = Client(np.zeros((0, *width)), np.zeros(0), columns, aside=words)
     found, clients = Findings(), dict[str, Client]()
     for number, name in enumerate(people.names):
         with found:
@@ -47,6 +49,8 @@ def together(clients: Mapping[str, Client]) -> Shards:
 def read_own(people: People, data: str, how: Reading, name: str) -> Client:
     """All files of a client, in the order of their paths; or what a function of the user's says it has."""
     if is_of_file(data):
+        if how.aside:
+            raise BadInput("problem.group", how.aside[0], "none: what a function makes has no columns beside x and y")
         return from_function(load(data, KEY), name, how.labels)
     place = people.place(data, name)
     candidates = place.iterdir() if place.is_dir() else map(Path, glob.glob(str(place), recursive=True))
@@ -60,7 +64,8 @@ def read_own(people: People, data: str, how: Reading, name: str) -> Client:
     found.all = [BadInput(one.key, f"{name}: {one.value}", one.right) for one in found.all]
     found.refuse()
     x, y = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
-    return Client(x, y, parts[0].columns, sum(part.incomplete for part in parts))
+    aside = {column: np.concatenate([part.aside[column] for part in parts]) for column in how.aside}
+    return Client(x, y, parts[0].columns, sum(part.incomplete for part in parts), aside)
 
 
 def from_function(make: Any, name: str, labels: bool = False) -> Client:

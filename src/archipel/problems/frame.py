@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, did_you_mean
-from archipel.problems.files import label_of
+from archipel.problems.cells import label_of
 from archipel.problems.models.fourier import World, mapped
 
 NUMBER, LABEL, CLASS = "number", "label", "class"  # what is predicted: a number, one of two labels, one of many classes

@@ -1,17 +1,20 @@
 """Data is looked at before anything learns from it: what is constant, odd, left out or not used is said."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.errors import spoken
+from archipel.errors import BadInput, spoken
+from archipel.problems import folders
 from archipel.problems.splits.shards import Shards
 
 FAR = 10.0  # spreads between a client's middle and the others', from which on it is odd
 TIMES = 30.0  # as is a client whose values spread so many times as much as the others'
 RARE = 0.05  # share of a class below which accuracy says little
 FEW = 4  # clients from which on one can be odd against the others
+DRAWN = 500  # clients of whom a picture of who has what is kept
 NAMED = 5  # remarks of one sort that are named
 
 
@@ -27,7 +30,7 @@ def remarks(shards: Shards, target: str, labels: bool, left_out: Sequence[str]) 
         said += [
             f"{name} is always {shards.x[0, j]:g}: nothing can be learned from it." for name, j in zip(names, still)
         ]
-    if len(shards.y) and np.ptp(shards.y) == 0:
+    if target and len(shards.y) and np.ptp(shards.y) == 0:
         said.append(f"The target {target} is always {spoken(float(shards.y[0]))}: there is nothing to predict.")
     elif labels:
         share = float(np.mean(shards.y > 0))
@@ -60,7 +63,7 @@ def odd(shards: Shards, target: str, labels: bool = False) -> dict[str, str]:
     columns = [
         (shards.columns[j] if shards.columns else f"column {j}", shards.x[:, j]) for j in range(shards.x.shape[1])
     ]
-    columns += [] if labels else [(f"the target {target}", shards.y)]
+    columns += [] if labels or not target else [(f"the target {target}", shards.y)]
     parts = [slice(a, b) for a, b in zip(shards.starts[:-1], shards.starts[1:])]
     for name, values in columns:
         quartiles = np.array([np.quantile(values[mine], (0.25, 0.5, 0.75)) for mine in parts])
@@ -77,7 +80,35 @@ def odd(shards: Shards, target: str, labels: bool = False) -> dict[str, str]:
     return found
 
 
-def table(shards: Shards, test: Shards, incomplete: Mapping[str, int], used: Any, labels: bool) -> list[dict[str, Any]]:
+class Holdings(NamedTuple):
+    """Who has what: of each client, how many samples of each class, or of each fifth of the target."""
+
+    names: tuple[str, ...]  # of the clients
+    classes: tuple[str, ...]
+    counts: Any  # (clients, classes)
+
+
+def holdings(shards: Shards, labels: Sequence[str] = (), whole: bool = False) -> Holdings | None:
+    """Two `labels` by name, whole numbers as they are, other targets by the fifth of all samples that they are in."""
+    there = folders.with_data(shards)
+    if there is None or there.clients > DRAWN:
+        return None
+    values, which = np.unique(there.y, return_inverse=True)
+    if whole or len(labels):
+        names = tuple(labels) if len(labels) == len(values) else tuple(f"{value:g}" for value in values.tolist())
+    else:
+        borders = np.unique(np.quantile(there.y, (0.2, 0.4, 0.6, 0.8)))
+        which = np.searchsorted(borders, there.y, "right")
+        spoke = [spoken(border) for border in borders.tolist()]
+        names = (f"below {spoke[0]}", *(f"{a} to {b}" for a, b in pairwise(spoke)), f"from {spoke[-1]}")
+    counts = np.zeros((there.clients, len(names)), np.int64)
+    np.add.at(counts, (there.owner, which), 1)
+    return Holdings(there.names, names, counts)
+
+
+def table(
+    shards: Shards, test: Shards, incomplete: Mapping[str, int], used: Any, labels: bool, aims: bool = True
+) -> list[dict[str, Any]]:
     """A row for each client: how much it has, how much is used, and what its target looks like."""
     tested = dict(zip(test.names, test.sizes.tolist()))
     rows = []
@@ -86,7 +117,20 @@ def table(shards: Shards, test: Shards, incomplete: Mapping[str, int], used: Any
         row |= {"to test on": tested.get(shards.names[k], 0), "incomplete": incomplete.get(shards.names[k], 0)}
         if labels:
             row["of class 1"] = f"{100 * np.mean(y > 0):.3g} %"
-        else:
+        elif aims:
             row |= {"least": float(y.min()), "middle": float(np.median(y)), "largest": float(y.max())}
         rows.append(row)
     return rows
+
+
+def check_size(given: Shards, scaled: Shards, dtype: Any, units: str = "") -> None:
+    """Refuse numbers whose squares, summed, a precision cannot hold: errors would be infinite, or no numbers."""
+    most = float(np.finfo(dtype).max) ** 0.4
+    for name, before, after in (("inputs", given.x, scaled.x), ("target", given.y, scaled.y)):
+        wrong = np.argwhere(np.abs(after) > most)
+        if len(wrong):
+            row = int(wrong[0][0])
+            column = given.columns[wrong[0][1]] if before.ndim == 2 and given.columns else name
+            where = f"{given.names[given.owner[row]]}, {column}: {before[tuple(wrong[0])]:g}"
+            right = f"numbers of at most {most:.0e}{units}, whose squares {np.dtype(dtype)} can add up"
+            raise BadInput("problem.data", where, right)

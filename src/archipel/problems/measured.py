@@ -13,6 +13,7 @@ import numpy as np
 from archipel.describe import key
 from archipel.problems.datasets import beijing, calcofi
 from archipel.problems.frame import LABEL, NUMBER, Frame
+from archipel.problems.look import holdings
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES
 from archipel.problems.models.fourier import World, fourier, mapped
 from archipel.problems.scoring.metrics import accuracy, squared_error
@@ -32,6 +33,7 @@ def measured_task(
     test_x = np.asarray(data.test.x, dtype)
     score = score_of(LOSSES[loss], test_x if world is None else mapped(world, test_x), np.asarray(data.test.y, dtype))
     told: dict[str, Any] = {"loss": LOSSES[loss], "frame": frame_of(data, world, loss, dtype)}
+    told["holdings"] = holdings(data.train)
     if data.inputs is not UNCHANGED or data.target is not UNCHANGED:
         told["assumed_public"] = (SCALES,)
     if data_kind == "stream":

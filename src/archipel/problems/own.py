@@ -10,13 +10,16 @@ from archipel.clients import People
 from archipel.describe import REQUIRED, key
 from archipel.errors import BadInput
 from archipel.problems import files, folders, look, units
+from archipel.problems.cells import label_of
+from archipel.problems.losses.online import ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, framed, measured_task
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.networked import centralised, deviation
-from archipel.problems.scoring.tested import Tested
-from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, remaining, standard
-from archipel.problems.stored import played_again
+from archipel.problems.scoring.tested import Losses, Tested
+from archipel.problems.splits.dealing import Split
+from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, hold_groups, remaining, standard
+from archipel.problems.stored import played_again, streamed_task
 from archipel.problems.task import MOST_COSINES, Problem, Task
 
 
@@ -49,16 +52,23 @@ class Files(Problem):
         noun="a share",
     )  # fmt: skip
     hold: str = key(
-        "random", "what is held out for the test: samples of each client, its last ones, or whole files",
-        choices=("random", "last", "files"),
+        "random", "what is held out for the test: samples of each client, its last ones, whole groups, or whole files",
+        choices=("random", "last", "groups", "files"),
     )  # fmt: skip
-    loss: str = key("squared", "what is minimised", choices=tuple(LOSSES))
+    group: str = key("", "the column that says which samples belong together, where hold = groups; no input")
+    split: Split = key(Split, "how all samples together are dealt to clients, where a file is not a client")
+    loss: str = key(
+        "squared", "what is minimised; a sample is a slope for linear, a point for distance, without a target",
+        choices=tuple(ONLINE_LOSSES),
+    )  # fmt: skip
     intercept: bool | None = key(None, "whether a model has a constant input; not given: where the loss is logistic")
     features: int = key(
         0, "how many random Fourier features inputs pass through; 0: none", at_least=0, at_most=MOST_COSINES
     )
     width: float = key(3.0, "the width of the kernel that the features stand for", above=0)
-    standardise: bool = key(True, "whether inputs (and a target that is a number) have mean 0 and deviation 1")
+    standardise: bool | None = key(
+        None, "whether inputs (and a target that is a number) have mean 0 and deviation 1; not given: with a target"
+    )
     center: dict = key(dict, "what is subtracted from a column, by its name; public, not taken from the data")
     scale: dict | str = key(
         dict, "what a column is divided by, by its name, or {unit, center, spread}, public; or private: found together"
@@ -92,6 +102,18 @@ class Files(Problem):
             good = words and all(isinstance(word, str | int | float) for word in words) and len({*words}) == len(words)
             if not good:
                 raise BadInput(f"problem.categories.{name}", values, 'its values, each once, as in ["east", "west"]')
+        for name, value, wanted, when in (
+            ("group", self.group, self.hold == "groups", 'hold = "groups"'),
+            ("split.column", self.split.column, self.split.kind == "column", 'split.kind = "column"'),
+        ):
+            if bool(value) != wanted or (value and value in (*self.columns, self.target)):
+                raise BadInput(f"problem.{name}", value, f"a column that is no input, with {when}; else none")
+        if self.aims and self.standardise is None:
+            object.__setattr__(self, "standardise", True)
+        others = {"features": self.features, "intercept": self.intercept, "standardise": self.standardise}
+        for name, needless in others.items():
+            if not self.aims and needless:
+                raise BadInput(f"problem.{name}", needless, f'none with loss = "{self.loss}": samples are as they are')
         if len(self.separator) > 1:
             raise BadInput("problem.separator", self.separator, "one character")
         if self.positive and self.loss != "logistic":
@@ -99,7 +121,7 @@ class Files(Problem):
         twice = [name for place, name in enumerate(self.columns) if name in self.columns[:place]]
         if twice:
             raise BadInput("problem.columns", twice[0], "each column once")
-        self.check_ranges()
+        units.check_ranges(self)
         for column, given in self.scale.items() if isinstance(self.scale, dict) else ():
             if isinstance(given, dict) and not set(given) <= {"unit", "center", "spread"}:
                 raise BadInput(f"problem.scale.{column}", given, "a table of unit, center and spread")
@@ -115,30 +137,6 @@ class Files(Problem):
     @property
     def finds_units(self) -> bool:
         return isinstance(self.scale, str)
-
-    def check_ranges(self) -> None:
-        """Sums that are private need bounds that are public."""
-        for column, given in self.ranges.items():
-            numbers = [*given] if isinstance(given, list | tuple) else []
-            real = [v for v in numbers if isinstance(v, int | float) and not isinstance(v, bool) and np.isfinite(v)]
-            if len(real) != 2 or len(numbers) != 2 or not real[0] < real[1]:
-                raise BadInput(f"problem.ranges.{column}", given, "two numbers, the lower first, as in [-2, 35]")
-        if not isinstance(self.scale, str):
-            if self.ranges and not self.scale:
-                raise BadInput("problem.ranges", ", ".join(self.ranges), 'none, or scale = "private", which needs them')
-            return
-        if self.scale != "private":
-            right = '"private", or a table, as in temperature = { center = 12, spread = 6 }'
-            raise BadInput("problem.scale", self.scale, right)
-        needed = units.columns_of(self)
-        lacking = [name for name in needed if name not in self.ranges]
-        if lacking or self.center or not self.standardise:
-            first = (*needed, "depth")[0]
-            right = f"ranges of {', '.join(lacking) or 'all columns'}, as in [problem.ranges] {first} = [-2, 35]"
-            raise BadInput("problem.scale", "private", f"{right}, and neither center nor standardise = false")
-        unknown = [name for name in self.ranges if name not in needed]
-        if unknown:
-            raise BadInput(f"problem.ranges.{unknown[0]}", self.ranges[unknown[0]], f"one of {', '.join(needed)}")
 
     def of_columns(self, key: str) -> dict[str, Any]:
         """The unit, center or spread of the columns that say so in a table; a number alone is a spread."""
@@ -157,45 +155,66 @@ class Files(Problem):
         return self.of_columns("spread")
 
     @property
+    def aims(self) -> bool:
+        """Whether a sample has a target."""
+        return self.loss in LOSSES
+
+    @property
     def reading(self) -> files.Reading:
         """How the files are read."""
-        labels = self.loss == "logistic"
-        return files.Reading(self.target, self.columns, self.separator, self.missing, labels, self.positive, self.words)
+        labels, target = self.loss == "logistic", self.target if self.aims else ""
+        aside = (self.group, self.split.column)
+        return files.Reading(
+            target, self.columns, self.separator, self.missing, labels, self.positive, self.words,
+            tuple(dict.fromkeys(filter(None, aside))),
+        )  # fmt: skip
 
     @property
     def words(self) -> dict[str, tuple[str, ...]]:
         """The values of the columns of words, as labels."""
-        return {name: tuple(map(files.label_of, values)) for name, values in self.categories.items()}
+        return {name: tuple(map(label_of, values)) for name, values in self.categories.items()}
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, people: People | None = None) -> Task:
         """The files' samples, split into training and test."""
         for name, weight in (("l1", self.l1), ("l2", self.l2)):
             if weight > 0 and data_kind == "stream":
                 raise BadInput(f"problem.{name}", weight, "0 for an algorithm that learns from a stream")
+        if not self.aims and data_kind != "stream":
+            right = f"{', '.join(LOSSES)}: this algorithm learns from stored data, not from a stream"
+            raise BadInput("problem.loss", self.loss, right)
+        if people is not None and self.split.kind != "none":
+            raise BadInput("problem.split.kind", self.split.kind, "none: clients with names have data of their own")
         if people is None:
-            everyone = files.read_all(self.data, self.reading)
-            train, test = files.split(everyone, self.data, self.test, self.reading, seed, self.hold)
+            found = files.read_all(self.data, self.reading)
+            everyone = self.split.dealt(found, seed)
+            train, test = files.split(everyone, self.data, self.test, self.reading, seed, self.hold, self.group)
             labels = files.labels(everyone, self.test, self.reading) if self.loss == "logistic" else ()
             clients = {path.stem: client for path, client in everyone.items()}
+            lacking = sum(client.incomplete for client in found.values())
         else:
             clients = self.read_apart(people)
+            lacking = sum(client.incomplete for client in clients.values())
             train, test = self.split_apart(people, clients, seed)
             labels = (f"not {self.positive}", self.positive) if self.loss == "logistic" else ()
         unit = self.unit or self.of_columns("unit").get(self.target, "")
-        notes, listed = self.seen(clients, train, test, rounds, data_kind)
+        notes, listed = self.seen(clients, train, test, rounds, data_kind, lacking)
         plain = self.in_units(train, test, dtype, people is not None)
         data = self.with_intercept(plain)
         horizon = self.horizon or rounds
-        task = measured_task(data, self.features, self.width, self.loss, seed, horizon, dtype, data_kind)
+        if self.aims:
+            task = measured_task(data, self.features, self.width, self.loss, seed, horizon, dtype, data_kind)
+        else:
+            task = streamed_task(data.train, unmeasured, None, horizon, dtype)._replace(loss=ONLINE_LOSSES[self.loss])
         told = () if people is not None or self.all_public(train) else task.assumed_public
         score = self.scorer(data, seed, dtype, people).score if len(test.y) else unmeasured
-        task = framed(
-            task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
-            unit=unit, units=self.of_columns("unit"), labels=labels, categories=self.words,
-        )  # fmt: skip
+        if self.aims:
+            task = framed(
+                task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
+                unit=unit, units=self.of_columns("unit"), labels=labels, categories=self.words,
+            )  # fmt: skip
         task = task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
-            unit=unit,
+            unit=unit, holdings=look.holdings(train, labels) if self.aims else None,
         )  # fmt: skip
         if self.reference or self.regret:
             task = self.measured_against(task, seed, data_kind, people)
@@ -245,7 +264,7 @@ class Files(Problem):
         if self.loss == "logistic" and not self.positive:
             raise BadInput("problem.positive", "(none)", f"the label that counts as 1: {apart}")
         needed = [name for name in self.columns if name not in self.categories]
-        needed += [self.target] if self.loss != "logistic" else []
+        needed += [self.target] if self.loss != "logistic" and self.aims else []
         lacking = [name for name in needed if name not in self.centers or name not in self.spreads]
         if self.standardise and lacking:
             example = f"{lacking[0]} = {{ center = 12, spread = 6 }}"
@@ -264,7 +283,9 @@ class Files(Problem):
         """What is learned from and what is tested on: a share of each client's samples, or other files of its own."""
         everything = folders.together(clients)
         if self.hold == "files":
-            raise BadInput("problem.hold", "files", "random or last: each client tests on samples of its own")
+            raise BadInput("problem.hold", "files", "random, last or groups: each client tests on samples of its own")
+        if self.hold == "groups" and not isinstance(self.test, str):
+            return hold_groups(everything, [one.aside[self.group] for one in clients.values()], self.test, seed)
         if not isinstance(self.test, str):
             return divide(everything, self.test, self.hold, seed)
         columns, unknown = self.made_columns(), people._replace(samples=())
@@ -275,12 +296,21 @@ class Files(Problem):
         """Everyone's number of samples to learn from, where numbers are public."""
         if isinstance(self.test, str):
             return people.samples
+        if self.hold == "groups" and people.samples:
+            right = "random or last: how many samples whole groups leave is not known where numbers are public"
+            raise BadInput("problem.hold", self.hold, right)
         return tuple(remaining(people.samples, self.test).tolist())
 
     # --- a look -------------------------------------------------------------------------------------------------------
 
     def seen(
-        self, clients: Mapping[str, files.Client], train: Shards, test: Shards, rounds: int, data_kind: str
+        self,
+        clients: Mapping[str, files.Client],
+        train: Shards,
+        test: Shards,
+        rounds: int,
+        data_kind: str,
+        lacking: int,
     ) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
         """What is to be said of the data, and a row for each client that has any here."""
         there = folders.with_data(train)
@@ -288,12 +318,12 @@ class Files(Problem):
             return (), []
         train = there
         labels, left_out = self.loss == "logistic", files.left_out(self.data)
-        said = look.remarks(train, self.target, labels, left_out)
+        said = look.remarks(train, self.reading.target, labels, left_out)
         incomplete = {name: client.incomplete for name, client in clients.items()}
-        if sum(incomplete.values()):
+        if lacking:
             how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
-            count = sum(incomplete.values())
-            said.append(f"{count:,} {'row lacks a value and is' if count == 1 else 'rows lack a value and are'} {how}.")
+            rows = "row lacks a value and is" if lacking == 1 else "rows lack a value and are"
+            said.append(f"{lacking:,} {rows} {how}.")
         used = train.sizes
         if data_kind == "stream":
             horizon = self.horizon or rounds
@@ -301,7 +331,7 @@ class Files(Problem):
             if used.sum() < train.sizes.sum():
                 total = f"{used.sum():,} of {train.sizes.sum():,} rows to learn from"
                 said.append(f"{total} will be used: a client sees at most one a round, for {rounds:,} rounds.")
-        return tuple(said), look.table(train, test, incomplete, used, labels)
+        return tuple(said), look.table(train, test, incomplete, used, labels, self.aims)
 
     def all_public(self, shards: Shards) -> bool:
         """Whether no unit is taken from the data."""
@@ -311,7 +341,7 @@ class Files(Problem):
     def in_units(self, train: Shards, test: Shards, dtype: Any, declared: bool = False) -> TrainTest:
         """Both sets in the units of the run, which its precision can hold."""
         for given in (train, test):
-            check_size(given, given, np.float64)
+            look.check_size(given, given, np.float64)
         for name in {**self.centers, **self.spreads}:
             if name not in (*train.columns, self.target):
                 raise BadInput("problem.scale", name, f"a column: {', '.join((*train.columns, self.target))}")
@@ -322,13 +352,13 @@ class Files(Problem):
             inputs, target = self.public(inputs, train.columns), self.public(target, (self.target,), alone=True)
         data = TrainTest(train.scaled(inputs, target), test.scaled(inputs, target), inputs, target)
         for given, scaled in ((train, data.train), (test, data.test)):
-            check_size(given, scaled, dtype, " in standard units" if self.standardise else "")
+            look.check_size(given, scaled, dtype, " in standard units" if self.standardise else "")
         return data
 
-    def public(self, units: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
+    def public(self, given: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
         """The units that the user gave in place of those of the data."""
-        mean = np.broadcast_to(np.asarray(units.mean, float), len(columns)).copy()
-        deviation = np.broadcast_to(np.asarray(units.deviation, float), len(columns)).copy()
+        mean = np.broadcast_to(np.asarray(given.mean, float), len(columns)).copy()
+        deviation = np.broadcast_to(np.asarray(given.deviation, float), len(columns)).copy()
         for j, name in enumerate(columns):
             mean[j] = self.centers.get(name, mean[j])
             deviation[j] = self.spreads.get(name, deviation[j])
@@ -347,13 +377,15 @@ class Files(Problem):
         )
         return TrainTest(train, test, data.inputs, data.target)
 
-    def scorer(self, data: TrainTest, seed: int, dtype: Any, people: People | None = None) -> Tested:
+    def scorer(self, data: TrainTest, seed: int, dtype: Any, people: People | None = None) -> Any:
         """How models are scored: on everyone's test samples, or each client's on its own."""
         test, own = data.test, self.judged == "own"
         at_site = people is not None and people.site is not None
         if own and not at_site and (test.names != data.train.names or np.any(test.sizes == 0)):
             raise BadInput("problem.judged", "own", "test samples of every client that learns, and of nobody else")
         x = np.asarray(test.x, dtype)
+        if not self.aims:
+            return Losses(Shards(x, test.y, test.starts, test.names), ONLINE_LOSSES[self.loss])
         if self.features:
             x = mapped(fourier(x.shape[1], self.features, self.width, seed, dtype), x)
         shards = Shards(x, np.asarray(test.y, dtype), test.starts, test.names)
@@ -364,16 +396,3 @@ class Files(Problem):
 def unmeasured(models: dict[str, Any], round: int) -> dict[str, Any]:
     """There is nothing here to test models on."""
     return {}
-
-
-def check_size(given: Shards, scaled: Shards, dtype: Any, units: str = "") -> None:
-    """Refuse numbers whose squares, summed, a precision cannot hold: errors would be infinite, or no numbers."""
-    most = float(np.finfo(dtype).max) ** 0.4
-    for name, before, after in (("inputs", given.x, scaled.x), ("target", given.y, scaled.y)):
-        wrong = np.argwhere(np.abs(after) > most)
-        if len(wrong):
-            row = int(wrong[0][0])
-            column = given.columns[wrong[0][1]] if before.ndim == 2 and given.columns else name
-            where = f"{given.names[given.owner[row]]}, {column}: {before[tuple(wrong[0])]:g}"
-            right = f"numbers of at most {most:.0e}{units}, whose squares {np.dtype(dtype)} can add up"
-            raise BadInput("problem.data", where, right)

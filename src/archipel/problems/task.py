@@ -85,4 +85,5 @@ class Task(NamedTuple):
         """Whether only a client itself knows how many samples it has."""
         return self.apart and not self.samples
 
+    holdings: Any = None  # look.Holdings: who has what, where it can be drawn
     frame: Frame | None = None  # how rows become features, and answers predictions; none: there is nothing to predict

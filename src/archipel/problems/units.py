@@ -23,6 +23,31 @@ BEFORE = (1 << 32) - 1  # as the round of its draws: no other round has them
 LEAST = 1e-3  # of a spread, over half of its range
 
 
+def check_ranges(problem: Any) -> None:
+    """Sums that are private need bounds that are public."""
+    for column, given in problem.ranges.items():
+        numbers = [*given] if isinstance(given, list | tuple) else []
+        real = [v for v in numbers if isinstance(v, int | float) and not isinstance(v, bool) and np.isfinite(v)]
+        if len(real) != 2 or len(numbers) != 2 or not real[0] < real[1]:
+            raise BadInput(f"problem.ranges.{column}", given, "two numbers, the lower first, as in [-2, 35]")
+    if not isinstance(problem.scale, str):
+        if problem.ranges and not problem.scale:
+            raise BadInput("problem.ranges", ", ".join(problem.ranges), 'none, or scale = "private", which needs them')
+        return
+    if problem.scale != "private":
+        right = '"private", or a table, as in temperature = { center = 12, spread = 6 }'
+        raise BadInput("problem.scale", problem.scale, right)
+    needed = columns_of(problem)
+    lacking = [name for name in needed if name not in problem.ranges]
+    if lacking or problem.center or not problem.standardise:
+        first = (*needed, "depth")[0]
+        right = f"ranges of {', '.join(lacking) or 'all columns'}, as in [problem.ranges] {first} = [-2, 35]"
+        raise BadInput("problem.scale", "private", f"{right}, and neither center nor standardise = false")
+    unknown = [name for name in problem.ranges if name not in needed]
+    if unknown:
+        raise BadInput(f"problem.ranges.{unknown[0]}", problem.ranges[unknown[0]], f"one of {', '.join(needed)}")
+
+
 def columns_of(problem: Any) -> tuple[str, ...]:
     """The columns whose units are found."""
     words = problem.categories

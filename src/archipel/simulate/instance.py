@@ -44,11 +44,6 @@ class Instance(NamedTuple):
         """How many nodes play a role."""
         return rows_of(self.plan.tables[role])
 
-    def links_of(self, turn: Any, n: int) -> Edges:
-        """The links a turn runs along in a round."""
-        phases = self.links[turn.sender, turn.receiver]
-        return phases[n % len(phases)]
-
 
 def edges_of(links: Links, senders: int) -> Edges:
     """Links with what a sender knows of them."""

@@ -214,5 +214,6 @@ def run(
         unit=begun[0].task.unit if begun else "",
         notes=begun[0].task.notes if begun else (),
         listed=list(begun[0].task.listed) if begun else [],
+        holdings=begun[0].task.holdings if begun else None,
         about=[recorder.about() for recorder in begun],
     )

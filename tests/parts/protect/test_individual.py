@@ -1,15 +1,22 @@
 """Individual accounting as a part: nobody above its budget, more rounds for it, nothing of it published."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from archipel import Federation
 from archipel.algorithms.fedavg import FedAvg
 from archipel.errors import BadInput
+from archipel.node import row
 from archipel.parts.mix.mean import Mean
+from archipel.parts.protect import individual
 from archipel.parts.protect.individual import Individual
 from archipel.parts.protect.mix import AtMix
 from archipel.parts.share.whole import Whole
+from archipel.privacy.account import accounts
 from archipel.privacy.accounting import record
 from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Gaussian
@@ -53,6 +60,23 @@ def test_nobody_is_above_its_budget_by_an_exact_accountant_and_most_are_in_more_
     assert np.median((said > 0).sum(0)) >= 1.5 * PLANNED  # rounds in which a client says something
     worst = federation(AtMix(), rounds=PLANNED).instance()  # the same noise; its budget is spent after these
     assert worst.plan.tables["server"].protect.noise[0, 0] == pytest.approx(account.noise[0, 0], rel=0.02)
+
+
+@given(st.lists(st.floats(0, 3), min_size=1, max_size=50), st.floats(0.01, 2), st.floats(0.1, 10))
+def test_nobody_pays_more_than_its_budget_whatever_it_says(norms, limit, scale):
+    account = row(accounts(np.array([scale]), np.array([limit])), 0)
+    me = SimpleNamespace(model=np.zeros(3), before=np.zeros(3), protect=account)
+    settings, said = SimpleNamespace(protect=SimpleNamespace(clip=1.0)), []
+    for norm in [*norms, np.inf, np.nan]:
+        me.model[:] = np.array([0.6, 0.0, 0.8]) * norm if norm < np.inf else norm
+        assert individual.shorten(me, settings, None)
+        said.append(np.linalg.norm(me.model))
+    assert said[-2:] == [0.0, 0.0]
+    assert all(one <= min(norm, 1.0) * (1 + 1e-12) for one, norm in zip(said, norms))
+    paid = record(*[Gaussian(one / scale) for one in said]).rho()
+    assert paid <= limit * (1 + 1e-9) and account.spent[0] == pytest.approx(min(paid, limit), rel=1e-9, abs=1e-12)
+    if account.spent[0] < limit * (1 - 1e-9):  # nobody is shortened before its time
+        assert said[:-2] == pytest.approx([min(norm, 1.0) for norm in norms])
 
 
 def test_payments_are_not_published():

@@ -137,12 +137,19 @@ class SimulatedDisk:
         self.count += 1
         return Inode(self.count, self.power_fails)
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, durable: bool = False) -> None:
         self.begin()
         fresh = self.inode()
-        fresh.apply(0, data)
+        if durable:
+            file = SimulatedFile(self, fresh)
+            file.write(data, 0)
+            file.sync()
+        else:
+            fresh.apply(0, data)
         self.names[name] = fresh
         self.point()
+        if durable:
+            self.sync()
 
     def sync(self) -> None:
         self.begin()
@@ -181,7 +188,7 @@ class SimulatedDisk:
         inode = self.safe_names.get(name)
         if inode is None or self.names.get(name) is not inode:
             return b""
-        return inode.safe if not inode.pending else b""
+        return inode.safe[: min((at for at, _ in inode.pending), default=None)]
 
     def version(self, name: str) -> Any:
         inode = self.names.get(name)

@@ -236,10 +236,12 @@ class Observer(Watcher):
             return
         record.released.add(key)
         lines = host.disk.survives(JOURNAL).splitlines()
-        rounds = [int(found[1]) for line in lines if (found := re.search(rb'"round":(\d+)', line))]
-        if len(rounds) < len(record.released):
+        charged = [line for line in lines if b'"round":' in line]
+        together = [int(found[1]) if (found := re.search(rb'"lines":(\d+)', line)) else 1 for line in charged]
+        if sum(together) < len(record.released):
             raise Wrong(f"{host.name} says what its ledger was not charged for")
-        if max(Counter(rounds).values()) > record.charges and not self.tampered.get(host.name):
+        rounds = [line.split(b'"round":')[1].split(b",")[0] for line, count in zip(charged, together) if count == 1]
+        if max(Counter(rounds).values(), default=0) > record.charges and not self.tampered.get(host.name):
             raise Wrong(f"{host.name}'s ledger was charged twice for one round")
 
     def surviving(self, host: Host, record: Record) -> Mark:

@@ -36,6 +36,7 @@ from archipel.privacy.personal import PersonalLedgers
 EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)  # as in run_node
 EPOCH = 1_700_000_000.0  # what clocks say when all begins
 LOOKED_AT = 3600.0  # seconds between two status files, which nobody reads here
+FEW = 8  # charges of a ledger that are lines of their own: so that they are put together in every history
 AGAIN = 12  # times that a node which halts for the same reason is started again
 SOON = 1e-6  # seconds that pass at least between two beats of a node
 
@@ -129,6 +130,9 @@ class Door:
 
     def revoked(self) -> frozenset[str]:
         return self.simulation.revoked
+
+    def rules(self) -> Any:
+        return self.host.policy
 
     def about(self) -> dict[str, Any]:
         return {"pid": self.life, "time": self.clock()}
@@ -272,6 +276,7 @@ class Simulation:
         allowed = permit(host.policy, self.federation, view) if host.policy else None
         host.node = host.last = Node(view, Door(host), self.deploy, source, permit=allowed, leaves=host.leaves)
         host.node.report_every = LOOKED_AT
+        host.node.account.most = FEW
         self.watcher.started(host)
 
     def view(self, name: str) -> Any:

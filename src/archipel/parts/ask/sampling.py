@@ -5,7 +5,7 @@ numbers are the paper's. p_i is `weight`, q_i `chance`, G_i `gradient`, B_i `noi
 `draws`.
 
 Any algorithm with a server can take any of the three: a server draws K times with replacement, a client
-that is drawn twice answers once with weight two, and the answers are merged with `merging_weights`.
+that is drawn twice answers once with weight two; an answer counts p_i / (K q_i) each time (Algorithm 1, line 15).
 """
 
 from dataclasses import dataclass
@@ -163,13 +163,6 @@ def sampled(chance: Any, draws: int, seed: int, moment: int) -> Any:
     counts = np.zeros(len(chance), np.int64)
     choose(counts, ladder_of(chance), draws, key_of(seed, 0, moment))
     return counts
-
-
-def merging_weights(weight: Any, chance: Any, counts: Any, draws: int) -> Any:
-    """Algorithm 1, line 15: what each update counts, p_i / (K q_i) each time its client was drawn;
-    unbiased.
-    """
-    return counts * weight / (draws * chance)
 
 
 # --- what is refused ----------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 A client's change of norm s costs it s^2 / (2 sigma^2), and it takes part until its own budget is spent; the last change
 is shortened to what is left, and after that it says that nothing changed, so that nobody sees who has spent how much.
-That payments depend on the data costs nothing: a fully adaptive filter, see `privacy.individual`. The noise is what
-`privacy.releases` rounds of the longest changes would need; the rounds may be more, and those whose changes are shorter
-are in more of them.
+That payments depend on the data, and each on all releases before it, costs nothing: with Gaussian noise, contributions
+whose mu_t^2 sum up to mu^2 are mu-GDP whatever decides them (a fully adaptive filter: Smith, Thakurta, ICML 2022; at
+every Renyi order: Feldman, Zrnic, NeurIPS 2021). The noise is what `privacy.releases` rounds of the longest changes
+would need; the rounds may be more, and those whose changes are shorter are in more of them.
 
 What a client has paid is as secret as its data. It stays in its own state and its own ledger; what is published, here
 as in `archipel privacy`, is its budget.

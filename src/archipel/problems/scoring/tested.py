@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.problems.losses.online import LINEAR
 from archipel.problems.splits.shards import Shards
 
 MANY = 1000  # more clients than this are scored by their first ones
@@ -66,6 +67,22 @@ class Tested:
         loss = float(np.mean(np.logaddexp(0, -y * answers)))
         told = {"accuracy": float(np.mean(right)), "loss": loss, "auc": auc(answers, y), "f1": f1(answers, y)}
         return told | {"calibration": calibration(answers, y)}
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Scores models where a sample is a slope or a point, without a target: the mean loss of test samples."""
+
+    test: Shards
+    loss: int  # LINEAR or DISTANCE
+
+    def score(self, models: dict[str, Any], round: int) -> dict[str, Any]:
+        """Of the server's model, or of the clients' on everyone's samples."""
+        x = self.test.x.astype(float)
+        found = np.atleast_2d(models["server"] if "server" in models else models["clients"][:MANY]).astype(float)
+        slopes, squares = found @ x.mean(0), np.square(found).sum(1)
+        far = slopes if self.loss == LINEAR else (squares + np.square(x).sum(1).mean()) / 2 - slopes
+        return {"loss": float(far.mean())} | ({} if "server" in models else {"loss.node": far})
 
 
 def auc(answers: Any, y: Any) -> float:

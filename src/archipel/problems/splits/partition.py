@@ -109,6 +109,11 @@ def unbalanced(labels: Any, clients: int, seed: int, fewest: int = 1, most: int 
     return _nobody_empty([np.sort(np.concatenate(parts)) for parts in members])
 
 
+def in_order(samples: int, clients: int, seed: int) -> Members:
+    """Everyone gets a stretch of the whole, in its order: the first client the oldest. Nothing is drawn."""
+    return np.array_split(np.arange(samples), _enough(samples, clients))
+
+
 def by_column(values: Any) -> tuple[Members, tuple[str, ...]]:
     """A client for each value of a column (a station, a person), and the clients' names, sorted."""
     names, which = np.unique(np.asarray(values), return_inverse=True)
@@ -142,6 +147,7 @@ SPLITS: dict[str, Callable[..., Members]] = {
     "dirichlet": dirichlet,
     "unbalanced": unbalanced,
     "groups": whole_groups,
+    "time": in_order,
 }
 
 
@@ -157,7 +163,7 @@ def split(kind: str, labels: Any, clients: int, seed: int, groups: Any = None, *
         if key not in known:
             right = did_you_mean(key, known) if known else f"no settings for a split that is {kind}"
             raise BadInput(f"problem.{key}", settings[key], right)
-    about = {"iid": len(labels), "uneven": len(labels), "groups": groups}.get(kind, labels)
+    about = {"iid": len(labels), "uneven": len(labels), "time": len(labels), "groups": groups}.get(kind, labels)
     return deal(about, clients, seed, **settings)
 
 

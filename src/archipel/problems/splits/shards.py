@@ -170,6 +170,19 @@ def hold_clients(shards: Shards, fraction: float, seed: int) -> tuple[Shards, Sh
     return left, taken
 
 
+def hold_groups(shards: Shards, groups: Sequence[Any], fraction: float, seed: int) -> tuple[Shards, Shards]:
+    """Whole groups of each client (a person, a day, a trip) are kept apart: windows that overlap do not leak.
+
+    `groups` has the words of each client's samples. A client always keeps a group to learn from.
+    """
+    held = []
+    for k, mine in enumerate(groups):
+        names, which = np.unique(np.asarray(mine, str), return_inverse=True)
+        count = len(names) - int(remaining([len(names)], fraction)[0])
+        held.append(np.isin(which, _random_rows(len(names), count, k, seed)) if count else np.zeros(len(mine), bool))
+    return shards.keep(~np.concatenate(held)), shards.keep(np.concatenate(held))
+
+
 def remaining(sizes: Any, fraction: float) -> Any:
     """How many samples clients of these sizes keep.
 
