@@ -119,7 +119,7 @@ def answered_together(askings: list[tuple[int, Asking]], learner: Any) -> list[A
         for group in groups.values():
             apart = len(group) > 1 and not learner.together([ask for _, ask in group])
             for i, ask in group if apart or len(group) == 1 else ():
-                k, asking = askings[i]
+                k, asking = askings[i]  # noqa: RUF059  who fails is looked for in this frame
                 ask.alone(learner)
                 if apart:  # large models: while one is in the cache
                     found[i] = answered(asking, learner)
