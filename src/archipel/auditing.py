@@ -21,6 +21,7 @@ from archipel.environment import Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import mapped, named_leaves
+from archipel.parts.protect.in_turn import InTurn
 from archipel.privacy.accountant import account_of
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
 from archipel.privacy.coding import centred
@@ -43,7 +44,7 @@ TWINS = {Star: Star(), Peers: Peers(shape="complete"), Digraph: Digraph(shape="c
 FAR = 1e6  # a target so far off that no noise on the model turns the pull around
 CHUNK = 100_000  # copies that are played at once
 KEPT = ("learn.pressed.multiplier",)  # of mirror descent: a budget's
-PER_CLIENT = ("slot", "cluster")  # settings with a number per client
+PER_CLIENT = ("slot", "cluster", "expected")  # settings with a number per client, or per server
 ALIKE = 1e-9  # relative: what the ledger rounds
 
 Progress = Callable[[int, int, str], None]
@@ -64,6 +65,7 @@ class Neighbours(Problem):
     reach: float  # how far beyond all bounds the worst unit lies
     pull: tuple[float, ...]  # and in which direction
     regulariser: tuple[float, ...] = (0.0, 0.0)
+    absent: bool = False  # of two neighbours the first has nothing in the place of the unit, not another one
 
     def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
         """The twin's data: the same for every seed."""
@@ -81,6 +83,8 @@ class Neighbours(Problem):
                 x[changed] *= FAR * way
         elif self.which:
             x[changed], y[changed] = other_x[changed], other_y[changed]
+        if self.absent and not self.which:
+            x[changed], y[changed] = 0.0, 0.0
         code = ONLINE_LOSSES[self.loss]
         if code == LOGISTIC:
             y = np.where(y > 0, 1.0, -1.0)
@@ -169,12 +173,17 @@ def twin_of(
     # Laplace noise hides a change of one value worst; with Gaussian noise any direction will do, so one in all portions
     pull = tuple(np.eye(SIZE)[0] if policy.order == 1 else np.full(SIZE, SIZE**-0.5))
     shared = tuple(CLIENTS / task.clients * part for part in task.regulariser)  # a client's share is the same
+    absent = federation.instance().plan.trusted and policy.relation == "add-remove"  # who changes nothing is not there
+    if isinstance(algorithm.protect, InTurn):
+        own = algorithm.protect
+        two = replace(own, every=min(own.every, CLIENTS), bands=min(own.bands, CLIENTS))
+        algorithm = replace(algorithm, protect=two)
     if hasattr(algorithm, "portion"):
         algorithm = replace(algorithm, portion=min(algorithm.portion, SIZE), ignore=min(algorithm.ignore, SIZE - 1))
     if hasattr(algorithm, "for_size"):
         algorithm = algorithm.for_size(SIZE)
     return Federation(
-        Neighbours(worst, which, policy.unit, loss, reach, pull, shared),
+        Neighbours(worst, which, policy.unit, loss, reach, pull, shared, absent),
         algorithm,
         TWINS[federation.topology.__class__],
         environment or Environment(),
@@ -222,6 +231,9 @@ def watched(
         said = []
         for n in range(twin.rounds):
             player.advance(n, n + 1)
+            if instance.plan.trusted:  # nobody sees a word but who noises their sum
+                said.append(many.plan.tables["server"].model.reshape(copies, -1).copy())
+                continue
             said.append(spoken(player.rounds.mails[turn], copies, instance.task.size, instance.plan.masks))
             said += kept(many.plan.tables[instance.data_role], copies)
         parts.append(np.concatenate(said, 1))
@@ -232,11 +244,12 @@ def watched(
 
 
 def claim(instance: Instance, tables: dict[str, Any]) -> float:
-    """The epsilon of the first clients' ledgers, at most."""
-    table = tables[instance.data_role]
-    dearest = CLIENTS * int(np.argmax(account_of(table).spent[::CLIENTS, 0]))
+    """The epsilon of the first clients' ledgers, or of their server's, at most."""
+    role = instance.plan.accountant.role
+    table, apart = tables[role], 1 if role == "server" else CLIENTS
+    dearest = apart * int(np.argmax(account_of(table).spent[::apart, 0]))
     mine = mapped(lambda column: column[dearest : dearest + 1], table)
-    return float(instance.plan.accountant.paid({instance.data_role: mine}).epsilon[0])
+    return float(instance.plan.accountant.paid({role: mine}).epsilon[0])
 
 
 def kept(table: Any, copies: int) -> list[Any]:
@@ -250,6 +263,8 @@ def spoken(mail: Mail, copies: int, size: int, masks: Any = None) -> Any:
     Where words are masked, their sum, which is all that anyone sees; zeros where they are too few for one.
     """
     nodes, words = copies * CLIENTS, dict(named_leaves(mail.words))
+    if masks is not None:
+        words = {"values": words["values"]}  # further noise is in no sum of all
     if "start" in words:
         places = (words["start"] + np.arange(words["values"].shape[1])) % size
         out = np.zeros((nodes, size))

@@ -117,6 +117,7 @@ PROTECTS = Names(
         "correlated": "archipel.parts.protect.correlated:Correlated",
         "at-word": "archipel.parts.protect.word:AtWord",
         "at-mix": "archipel.parts.protect.mix:AtMix",
+        "in-turn": "archipel.parts.protect.in_turn:InTurn",
         "individual": "archipel.parts.protect.individual:Individual",
         "summed": "archipel.parts.protect.summed:Summed",
         "at-batch": "archipel.parts.protect.batch:AtBatch",

@@ -84,6 +84,7 @@ class Plan(NamedTuple):
     measure: Callable[[dict[str, Any], int], dict[str, Any]] | None = None  # (tables, round) -> what else to record
     weigh: Callable[[Any], Any] | None = None  # how links among peers, or among servers, are weighed: Links -> Links
     accountant: Any = None  # what nodes pay in privacy: privacy.accountant.Accountant, or what has its methods
+    trusted: bool = False  # servers see what clients say, and noise what they make of it
     masks: Any = None  # privacy.coding.Code: how words to a server are masked, where they leave a machine
 
     def weight(self, turn: int) -> int:

@@ -16,6 +16,8 @@ from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.environment import schedule
+from archipel.parts.protect.correlated import Correlated
+from archipel.parts.protect.in_turn import InTurn
 from archipel.parts.share.top_k import TopK
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
@@ -55,6 +57,16 @@ TABLE = {
     "mirror-descent": Federation(
         FULL, MirrorDescent(limit=3), Digraph(), SOME, Privacy(epsilon=2.0, clip=1.0), rounds=40
     ),
+    "mirror-correlated": Federation(
+        FULL, MirrorDescent(protect=Correlated()), Digraph(), SOME, Privacy(epsilon=2.0, clip=1.0), rounds=20
+    ),
+    "pao-fed-correlated": Federation(
+        STREAM,
+        PaoFed(step=0.2, limit=4, protect=Correlated("tree")),
+        environment=LATE,
+        privacy=Privacy(epsilon=4.0, clip=1.0),
+        rounds=20,
+    ),
     "mirror-fading": Federation(FULL, MirrorDescent(limit=3), FADING, SOME, rounds=40),
     "dual-averaging": Federation(
         FULL,
@@ -67,6 +79,13 @@ TABLE = {
     "fedavg-deep": Federation(STORED, FedAvgDeep(0.05, 30, sampling="optimal", draws=2), environment=LATE, rounds=12),
     "fedavg-deep-peers": Federation(STORED, FedAvgDeep(0.05, 10), Peers(shape="ring"), SOME, rounds=8),
     "fedavg-deep-digraph": Federation(STORED, FedAvgDeep(0.05, 10), Digraph(), SOME, rounds=8),
+    "fedavg-in-turn": Federation(
+        Linear(clients=6, size=4, samples=8),
+        FedAvg(protect=InTurn(every=3)),
+        environment=AWAY,
+        privacy=Privacy(epsilon=4.0, unit="client", clip=0.5),
+        rounds=14,
+    ),
     "dp-fedavg-deep": Federation(STORED, DpFedAvgDeep(0.05, 10, epsilon=4.0), RING, AWAY, rounds=8),
     "mirror-deep": Federation(STORED, MirrorDeep(batch=30, step=0.05), Digraph(), SOME, rounds=8),
     "pldp-fl": Federation(STORED, PldpFl(batch=30, draws=2, step=0.05), environment=AWAY, rounds=8),

@@ -106,6 +106,19 @@ def test_a_private_client_from_yesterdays_backup_halts_with_the_reason():
     here.until(lambda: here.nodes["server"].player.finished)
 
 
+def test_it_knows_by_itself_even_one_release_behind():
+    """Nobody is there to tell it that the last word had left: the ledger does."""
+    here = begun(PRIVATE, 8)
+    disk, charged = here.hosts["client-1"].disk, len(here.charges("client-1"))
+    backup = disk.copy()
+    here.until(lambda: len(here.charges("client-1")) == charged + 1)
+    for name in ("server", "client-1"):
+        here.kill(name)
+    disk.put(backup | {"ledger.journal": disk.copy()["ledger.journal"]})
+    here.start("client-1")
+    assert "this state is older than what has left it" in here.seen.sentences[0][1]
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 

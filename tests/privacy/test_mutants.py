@@ -363,6 +363,12 @@ MUTANTS = {
     "excess: seeds of what stays are told": (
         EXCESS, "later", lambda true: lambda seed, steps: true(seed, min(steps, 1)),
         suite("excess", "test_a_told_seed_gives_all_later_parts", bytes(range(32)))),
+    "in turn: a round is for itself": (
+        "archipel.parts.protect.in_turn", "InTurn.strain", replaced(lambda self, setup: 1.0),
+        suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
+    "in turn: twice as often": (
+        "archipel.parts.protect.in_turn", "InTurn.apart", returned(lambda every: 2 * every),
+        suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
     "a sum costs half": (ACCOUNT, "release_cost", returned(lambda cost: cost / 2), PAID),
 }  # fmt: skip
 

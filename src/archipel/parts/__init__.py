@@ -79,7 +79,7 @@ class ProtectPiece(NamedTuple):
 
     pay: Callable[..., Any]  # (me, settings, moment) -> the noise's scale for a sample, or below 0: it cannot be paid
     bound: Callable[..., Any]  # (slope, x, settings) -> the slope, so that slope * x is not too long
-    noise: Callable[..., Any]  # (values, scale, settings, moment): on what a sample moved
+    noise: Callable[..., Any]  # (values, scale, me, settings, moment): on what a sample moved
     word: Callable[..., Any]  # (me, settings, moment) -> whether the model may be said: bounds, pays, noises the change
     at_mix: Callable[..., Any]  # (inbox, me, settings, moment) -> whether inbox.total may be used: pays and noises it
     state: Any
@@ -97,6 +97,7 @@ class ProtectPiece(NamedTuple):
     summed: Callable[..., Any] | None = None  # (mix) -> the same of words whose integers are summed before anyone looks
     masks: Any = None  # privacy.coding.Code: how these are masked where others would see them
     drawn: Any = None  # privacy.policy.Noise of a gradient, where there is any
+    every: int = 1  # a server asks clients in turn, each every so many rounds
     cancels: float = 0.0  # if noise is correlated: its deviation in a sum of gradients, over that of a draw
 
 

@@ -71,10 +71,12 @@ def side_by_side(learn: LearnPiece, protect: Any, write: Any, begin: Any, settle
 
 
 @cache
-def telling(tell: Any) -> Callable[..., Any]:
+def telling(tell: Any, every: int = 1) -> Callable[..., Any]:
     @kernel
     def told(me: Any, said: Any, settings: Any, moment: Any) -> Any:
-        """To a client that is asked, what the share part has for it."""
+        """To a client whose turn it is and that is asked, what the share part has for it."""
+        if moment.peer % every != moment.round % every:
+            return False
         if secret_uniform(moment.key, SELECTED) >= settings.asked:
             return False
         tell(said, me, settings, moment)

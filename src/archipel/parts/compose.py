@@ -208,7 +208,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     write = mix.write or share.write
     acts = protect.word, write, remember if keeps else forget, as_learned
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
-    told, forge = telling(mix.tell or share.tell), forge_of(setup, write, learn.read_by)
+    told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn.read_by)
     if learn.shared is not None:
         take = taking_shared(share.take, learn.shared, learn.settle)
     turns: tuple[Any, ...] = (
@@ -254,6 +254,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     return Plan(
         {"client": table, "server": server}, turns, settings, parameters, mix.late, accountant=protect.accountant,
         weigh=metropolis if graph.servers > 1 else None, plain_only=learn.plain_only, masks=protect.masks,
+        trusted=parts.protect.where == "mix",
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked
+from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import LearnPiece, ProtectPiece
 from archipel.parts.learn.online import Steps, descent
@@ -28,7 +29,7 @@ def finding(pay: Any, bound: Any, noise: Any) -> Any:
         error = bound(descent(me.model, data, settings.learn), data.features, settings)
         for j in range(me.model.shape[0]):
             me.learn.direction[j] = error * data.features[j] if error != 0.0 else error
-        noise(me.learn.direction, scale, settings, moment)
+        noise(me.learn.direction, scale, me, settings, moment)
         return True
 
     return find
@@ -46,6 +47,9 @@ class Gradient(Checked):
         return 2 * float(setup.privacy.clip)
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
+        if protect.cancels:
+            right = "noise that is drawn anew: others hear signs of each gradient, not their sum"
+            raise BadInput("algorithm.protect.kind", "correlated", right)
         real = np.dtype(setup.dtype).type
         state = Downhill(np.zeros((setup.task.clients, setup.task.size), setup.dtype))
         run = finding(protect.pay, protect.bound, protect.noise)

@@ -37,7 +37,7 @@ def refining(pay: Any, bound: Any, noise: Any) -> Any:
         error = bound(descent(me.model, data, settings.learn), data.features, settings)
         if error != 0.0:  # zero times a feature that is no number would be no number, and show
             add_scaled(me.model, settings.learn.step * error, data.features)
-        noise(me.model, scale, settings, moment)
+        noise(me.model, scale, me, settings, moment)
         return True
 
     return refine

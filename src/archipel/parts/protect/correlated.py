@@ -1,9 +1,10 @@
-"""Noise at the gradient that cancels in the sum of a node's gradients: `privacy.correlated`, as a part.
+"""Noise at the gradient, or at a sample's step, that cancels in the sum of a node's: `privacy.correlated`, as a part.
 
-For what sums gradients up (dual averaging; mirror steps before they leave their region) a draw of every round less a
-part of the earlier ones: in the sum of T of them a deviation of about log T in place of sqrt T. A sample is used once
-and pays once, for its own round and for what of it stands in the noise of all later ones; a client that would hide all
-its samples pays for how they stand together there, which is more than the sum.
+For what sums gradients up (dual averaging; mirror steps before they leave their region; LMS, whose model is the sum of
+its steps and forgets slowly) a draw of every round less a part of the earlier ones: in the sum of T of them a deviation
+of about log T in place of sqrt T. A sample is used once and pays once, for its own round and for what of it stands in
+the noise of all later ones; a client that would hide all its samples pays for how they stand together there, which is
+more than the sum.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from archipel.describe import key
 from archipel.errors import BadInput
 from archipel.node import exact, kernel
 from archipel.parts import ProtectPiece
-from archipel.parts.protect.gradient import AtGradient
+from archipel.parts.protect.gradient import AtGradient, ClipsGradients
+from archipel.parts.protect.sample import AtSample
 from archipel.privacy.account import release_cost, scale_of
 from archipel.privacy.bounding import clip_l2
 from archipel.privacy.correlated import FORMS, Strategy, disturb_correlated, strategy
@@ -57,6 +59,12 @@ def pay(me: Any, settings: Any, moment: Any) -> Any:
     return scale
 
 
+@exact
+def noise(values: Any, scale: Any, me: Any, settings: Any, moment: Any) -> None:
+    """On a model that has taken a sample's step."""
+    disturb_correlated(values, me.protect.past, settings.protect.way, settings.protect.law, scale, moment.key)
+
+
 @cache
 def guarding(law: int) -> Any:
     @exact
@@ -68,23 +76,33 @@ def guarding(law: int) -> Any:
     return guard
 
 
+class Strained(NamedTuple):
+    """A learn part whose samples move so many times more: all rounds together."""
+
+    learn: Any
+    strain: float
+
+    def sensitivity(self, setup: Setup) -> float:
+        return float(self.strain * self.learn.sensitivity(setup))
+
+
 @dataclass(frozen=True)
 class Correlated(AtGradient):
-    """A sample's gradient is clipped, paid for and noised; the noise of a node's rounds cancels in their sum."""
+    """A sample's gradient or step is clipped, paid for, noised; the noise of a node's rounds cancels in their sum."""
 
     alike: ClassVar[bool] = False
 
     form: str = key("buffers", "how the noise of rounds belongs together", choices=tuple(FORMS))
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
-        made, way = super().make(setup, learn), self.strategy(setup)
+        way, whole = self.strategy(setup), isinstance(learn, ClipsGradients)
+        made = super().make(setup, learn) if whole else AtSample().make(setup, Strained(learn, way.sensitivity))
         past = way.past(setup.task.clients, setup.task.size, setup.dtype)
         state = Remembering(**made.state._asdict(), past=past)
         settings = Terms(**made.settings._asdict(), way=way.settings, together=way.together)
         buys = float(way.deviations.mean()) / way.sensitivity
-        return made._replace(
-            pay=pay, state=state, settings=settings, guard=guarding(made.settings.law), cancels=buys
-        )  # fmt: skip
+        made = made._replace(pay=pay, state=state, settings=settings, cancels=buys)
+        return made._replace(guard=guarding(made.settings.law)) if whole else made._replace(noise=noise)
 
     def strategy(self, setup: Setup) -> Strategy:
         """How the noise of different rounds belongs together."""

@@ -88,6 +88,14 @@ class AtMix(Checked):
     where: ClassVar[str] = "mix"
     asked: float = key(1.0, "chance that the server asks a client, in secret", above=0, at_most=1)
 
+    def strain(self, setup: Setup) -> float:
+        """How many times more noise a sum has than hides one change."""
+        return 1.0
+
+    def apart(self) -> int:
+        """Rounds from one in which a client may be asked to the next."""
+        return 1
+
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, graph = table_of(setup), setup.graph
         if not graph.servers:
@@ -98,7 +106,7 @@ class AtMix(Checked):
             right = "a finite bound on what a client changes: no noise covers an infinite sensitivity"
             raise BadInput("privacy.clip", policy.clip, right)
         guard, replaced = policy.guard(), policy.relation == "replace-one"
-        change = (2.0 if replaced else 1.0) * float(policy.clip)
+        change = (2.0 if replaced else 1.0) * float(policy.clip) * self.strain(setup)
         members = np.bincount(graph.server, minlength=graph.servers)
         held = (
             Assumption(f"what a client changes has L{policy.order} norm at most {policy.clip:g}", ENFORCED),
@@ -110,7 +118,7 @@ class AtMix(Checked):
         )
         sampled = policy.epsilon is not None and policy.mechanism == "gaussian" and policy.schedule == "constant"
         if sampled and policy.noise is None and isinstance(policy.epsilon, int | float):
-            planned = policy.releases or setup.rounds
+            planned = policy.releases or -(-setup.rounds // self.apart())
             check_reach(policy.epsilon, policy.delta, self.asked, ("privacy.epsilon", "privacy.delta"))
             mu = affordable_mu(policy.epsilon, policy.delta, planned, self.asked, policy.relation)
             releases = (release_of(mu, self.asked, policy.relation),) * graph.servers

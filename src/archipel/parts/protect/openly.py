@@ -21,7 +21,7 @@ def as_it_is(slope: Any, x: Any, settings: Any) -> Any:
 
 
 @kernel
-def no_noise(values: Any, scale: Any, settings: Any, moment: Any) -> None:
+def no_noise(values: Any, scale: Any, me: Any, settings: Any, moment: Any) -> None:
     pass
 
 

@@ -66,7 +66,7 @@ def bound(slope: Any, x: Any, settings: Any) -> Any:
 
 
 @kernel
-def noise(values: Any, scale: Any, settings: Any, moment: Any) -> None:
+def noise(values: Any, scale: Any, me: Any, settings: Any, moment: Any) -> None:
     disturb(values, settings.protect.law, scale, moment.key)
 
 
