@@ -58,13 +58,15 @@ rows asked of memory ahead of time; what ten times NumPy would have to move; and
 computes nothing and has no neighbours."""
 
 
-LARGE = """A million clients for 2,000 rounds of the article's setting, one command: 268 seconds of the processor and 1,250 MB; on two
-busy cores 8 min 45 s. Ten million were played once, round by round, for four rounds, beside smaller ones: 241 ns an update, and
-10.1 GB at most, against 225 ns at 100,000 clients and 244 ns at a million. Memory does not depend on rounds.
+LARGE = """A million clients for 2,000 rounds of the article's setting, one command: 268 seconds of the processor and
+1,250 MB; on two busy cores 8 min 45 s. Ten million were played once, round by round, for four rounds, beside smaller
+ones: 241 ns an update, and 10.1 GB at most, against 225 ns at 100,000 clients and 244 ns at a million. Memory does
+not depend on rounds.
 
 W2, ten clients that train a CNN of 1.66 million weights (`benchmarks/w2.py`), seconds of the processor a round, one
-thread, on a busy machine. A first run, before networks were trained each to the end of its round: bare PyTorch 6.1,
-ours 6.5, FedLab 6.1, NVFlare 6.8. A second, since: bare 6.6, ours 6.4, Flower 7.5, NVFlare 6.7."""
+thread for each, two rounds in one run on a busy machine: bare PyTorch 6.6, ours 6.4, FedLab 6.4, NVFlare 6.7, Flower
+7.5. By the clock NVFlare and Flower are quicker on two cores: they train two networks at a time, here one comes after
+the other."""
 
 
 def jax_w1(repeats=5):
