@@ -143,3 +143,12 @@ def test_folders_that_are_called_like_files_and_targets_that_never_change_are_sa
     notes = Files(data=str(tmp_path / "*.csv")).task(1, 3, float, "stored").notes
     assert "Left out, as they are no tables: b.csv." in notes
     assert "The target y is always 7: there is nothing to predict." in notes
+
+
+def test_tables_by_a_thousand_dots_and_too_many_test_samples_are_sentences(tmp_path):
+    (tmp_path / "dots.toml").write_text("a." * 3000 + "b = 1\n")
+    with pytest.raises(BadInput, match="nested"):
+        read_toml(tmp_path / "dots.toml")
+    many = Federation.from_table(GOOD | {"problem": {"kind": "synthetic", "test": 2**62}})
+    with pytest.raises(BadInput, match=r"problem\.test"):
+        check_size(many)

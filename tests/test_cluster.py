@@ -90,9 +90,11 @@ def test_an_address_that_is_none_is_refused(where, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_worker_that_is_killed_is_not_missed(monkeypatch):
+@pytest.mark.parametrize(("brought", "since"), [(0.0, 8), (600.0, 0)])
+def test_a_worker_that_is_killed_is_not_missed(brought, since, monkeypatch):
     """Processes of their own; one of them dies in the second stretch of rounds, and what it did is done again."""
     monkeypatch.setattr(blocks, "LARGE", 20)
+    monkeypatch.setattr("archipel.cluster.BROUGHT", brought)
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
     play_all, dead = ShardedEngine.play_all, []
     with distributed.LocalCluster(**options) as workers, distributed.Client(workers) as client:
@@ -104,7 +106,7 @@ def test_a_worker_that_is_killed_is_not_missed(monkeypatch):
             play_all(self, n)
 
         monkeypatch.setattr(ShardedEngine, "play_all", playing)
-        with pytest.warns(UserWarning, match="go on from round 8"):
+        with pytest.warns(UserWarning, match=f"go on from round {since} "):
             found = run(STAR, play=player_on(client))
     assert dead
     same(STAR.run(), found)

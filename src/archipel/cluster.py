@@ -2,12 +2,13 @@
 
 A worker that holds a shard has some blocks of clients (`simulate.blocks`), and their tables stay there. In a round the
 server's state goes down and what each block heard comes up; blocks are added in their order, so the bits are those of
-one process. The tables come back where a run is measured. A worker that dies loses what it did since: its clients start
-from there, on the workers that are left.
+one process. The tables come back at the end, and before that where somebody looks at clients, or every few minutes. A
+worker that dies loses what was done since: all clients go on from there, on the workers that are left.
 """
 
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from archipel.simulate.instance import Instance
 from archipel.simulate.run import Recorder, run
 
 WAITED = 10  # seconds for a scheduler to answer
+BROUGHT = 120.0  # seconds at least between two times that tables come back without need
 FOUND = ("rows", "models", "graph", "ledger", "before", "paid", "done", "done_rows", "seconds")  # of a recorder
 
 
@@ -82,8 +84,16 @@ def player_on(client: Any) -> Callable[..., Recorder]:
         setup = recorder.setup or federation.setup(recorder.seed)
         recorder.setup = setup
         if setup.task.clients >= blocks.LARGE and in_blocks(federation.instance(recorder.seed, setup)):
-            recorder.engine_of = lambda instance: ShardedEngine(client, federation, instance)
-            return recorder.play(stop, note)
+            made: list[ShardedEngine] = []
+
+            def engine_of(instance: Instance) -> ShardedEngine:
+                made.append(ShardedEngine(client, federation, instance, recorder.keeps))
+                return made[0]
+
+            recorder.engine_of = engine_of
+            recorder.play(stop, note)
+            made[0].collect()
+            return recorder
         note(0, "on the cluster")
         job = client.submit(play_seed, table_of(federation), recorder.seed, recorder.strict, recorder.keep, pure=False)
         while not stop.is_set():
@@ -154,40 +164,64 @@ def rows_of(instance: Instance, first: int, last: int) -> list[Any]:
 
 
 class ShardedEngine(BlockEngine):
-    """Plays a large star on the workers of a cluster. What stands in its tables is as of the last stretch of rounds."""
+    """Plays a large star on the workers of a cluster. `keeps` says whether its state is written down at measurements;
+    then, and where somebody looks at clients, tables come back after each stretch of rounds.
+    """
 
-    def __init__(self, client: Any, federation: Federation, instance: Instance):
+    def __init__(self, client: Any, federation: Federation, instance: Instance, keeps: Callable[..., bool]):
         prepare_cache()
         super().__init__(instance)
         self.client, self.federation, self.instance = client, federation, instance
         self.shards: list[tuple[int, int, Any]] = []
         self.workers: list[tuple[int, int, str]] = []
+        server = leaves(instance.plan.tables["server"])
+        self.small = [*server, *leaves(self.mail.inboxes), self.rounds.board.counts]
+        self.before: list[Any] = []
+        self.as_of, self.done, self.brought = 0, 0, time.monotonic()  # the round of the tables that are here
+        self.looked_at = bool(keeps(instance, self) or instance.plan.accountant or instance.plan.measure)
 
     def advance(self, first: int, last: int) -> None:
-        """Play rounds; where a worker dies, play them again without it."""
-        small = [*leaves(self.instance.plan.tables["server"]), *leaves(self.mail.inboxes), self.rounds.board.counts]
-        before = [array.copy() for array in small]
+        """Play rounds; where a worker dies, play again without it what was done since tables came back."""
+        if not self.before or first != self.done:
+            self.remember(first)
         while first < last:
             try:
                 if not self.shards:
+                    first = self.as_of
                     self.deal(first)
                 for begun in [shard.begin(first, last) for *_, shard in self.shards]:
                     begun.result()
                 super().advance(first, last)
-                self.collect()
+                self.done = last
+                if self.looked_at or last == self.federation.rounds or time.monotonic() - self.brought > BROUGHT:
+                    self.collect()
                 return
             except Exception as problem:
-                known = self.client.scheduler_info()["workers"]
-                lost = any(worker not in known for *_, worker in self.workers)
-                if not lost or not known:
+                if not self.lost(isinstance(problem, OSError)):
                     raise
-                said = f"A worker was lost; its clients go on from round {first} elsewhere ({type(problem).__name__})."
-                warnings.warn(said, stacklevel=2)
+                said = f"A worker was lost; its clients go on from round {self.as_of} elsewhere"
+                warnings.warn(f"{said} ({type(problem).__name__}).", stacklevel=2)
                 self.shards = []
-                for array, kept in zip(small, before):
+                for array, kept in zip(self.small, self.before):
                     array[...] = kept
                 for leaf in leaves(self.blocks.boxes):
                     leaf[...] = 0
+
+    def lost(self, cut_off: bool) -> bool:
+        """Whether a worker was lost, and others are there. Who was cut off may know it before the scheduler does."""
+        until = time.monotonic() + WAITED
+        while True:
+            known = self.client.scheduler_info()["workers"]
+            if any(worker not in known for *_, worker in self.workers):
+                return bool(known)
+            if not cut_off or time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+
+    def remember(self, n: int) -> None:
+        """The tables here are as of round n."""
+        self.as_of, self.done, self.brought = n, n, time.monotonic()
+        self.before = [array.copy() for array in self.small]
 
     def deal(self, n: int) -> None:
         """Give every worker its blocks; later than at the start, with what their clients have."""
@@ -216,7 +250,10 @@ class ShardedEngine(BlockEngine):
 
     def collect(self) -> None:
         """Bring the tables here."""
+        if self.as_of == self.done:
+            return
         asked = [(begin, end, shard.rows()) for begin, end, shard in self.shards]
         for begin, end, future in asked:
             for mine, theirs in zip(rows_of(self.instance, begin, end), future.result()):
                 mine[...] = theirs
+        self.remember(self.done)

@@ -224,7 +224,9 @@ def plain(number: float) -> str:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """A TOML file as a table."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        str(table)  # tables by dots may be nested deeper than anything can be said of them
+        return table
     except FileNotFoundError as problem:
         raise BadInput("file", str(path), "a federation description that exists") from problem
     except (OSError, UnicodeDecodeError) as problem:

@@ -18,20 +18,23 @@ def memory() -> float:
         return float("inf")
 
 
-def shape_of(federation: Any) -> tuple[float, float, float]:
-    """Clients, parameters of a model and samples of a client, as far as the description says."""
+def shape_of(federation: Any) -> tuple[float, float, float, float]:
+    """Clients, parameters of a model, samples of a client and of the test, as far as the description says."""
     problem = federation.problem
 
     def given(*names: str) -> float:
         values = [getattr(problem, name, 0) for name in names]
         return max((float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)), default=0.0)
 
-    return max(given("clients"), 1.0), max(given("features", "size"), 1.0), given("samples")
+    return max(given("clients"), 1.0), max(given("features", "size"), 1.0), given("samples"), given("test")
 
 
 def check_size(federation: Any) -> None:
     """Refuse what this machine cannot hold, before anything is made."""
-    clients, size, samples = shape_of(federation)
+    clients, size, samples, tested = shape_of(federation)
+    if 8.0 * tested * size > memory() / 4:  # there are copies
+        right = f"fewer: {tested:,.0f} samples of {size:,.0f} numbers need about {8 * tested * size / 1e9:,.0f} GB"
+        raise BadInput("problem.test", federation.problem.test, f"{right}, {memory() / 1e9:.0f} are here")
     need = 4.0 * clients * size + 8.0 * clients * samples * size * bool(samples)
     measured = 100.0 * federation.rounds / federation.every
     if need > memory():
@@ -45,7 +48,7 @@ def check_size(federation: Any) -> None:
 
 def announcement(federation: Any, seeds: int = 1) -> str:
     """A sentence about a run that takes more than a minute; "" for others."""
-    clients, size, _ = shape_of(federation)
+    clients, size, *_ = shape_of(federation)
     updates = float(federation.rounds) * clients * seeds
     seconds = updates * max(size / 200, 0.05) / UPDATES + federation.rounds * seeds * ROUND
     if seconds < LONG:

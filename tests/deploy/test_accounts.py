@@ -66,7 +66,7 @@ def test_a_state_older_than_what_has_left_it_sends_nothing_and_halts(name, who):
     village.start(who)
     village.until(lambda: village.hosts[who].sentence)
     assert re.search(r"this state is older than what has left it.*keep ledger\.journal", village.hosts[who].sentence)
-    assert {data[0] & 15 for sender, _, data in village.seen.sent if sender == who} == {wire.HELLO}
+    assert {data[0] & 15 for sender, _, data in village.seen.sent if sender == who} <= {wire.HELLO}
 
 
 def test_one_of_many_who_lies_about_what_it_has_got_does_not_halt_a_server():

@@ -106,6 +106,19 @@ def test_a_private_client_from_yesterdays_backup_halts_with_the_reason():
     here.until(lambda: here.nodes["server"].player.finished)
 
 
+def test_it_knows_by_itself_even_one_release_behind():
+    """Nobody is there to tell it that the last word had left: the ledger does."""
+    here = begun(PRIVATE, 8)
+    disk, charged = here.hosts["client-1"].disk, len(here.charges("client-1"))
+    backup = disk.copy()
+    here.until(lambda: len(here.charges("client-1")) == charged + 1)
+    for name in ("server", "client-1"):
+        here.kill(name)
+    disk.put(backup | {"ledger.journal": disk.copy()["ledger.journal"]})
+    here.start("client-1")
+    assert "this state is older than what has left it" in here.seen.sentences[0][1]
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -130,3 +143,24 @@ def test_archipel_leave(tmp_path):
     assert again.returncode == 2 and "client-1 has left this federation" in again.stderr, (
         "systemd does not start it again"
     )
+
+
+def test_a_server_without_its_state_goes_on_with_clients_that_all_wait_for_it():
+    """All was answered when it was lost; then everyone asks for a later round, and nobody reports for its first one."""
+    here = Village(OPEN.with_(rounds=12), pace="quorum", deadline=5.0, first=())
+    here.world.interval = 600.0  # seconds between a client's samples
+    for name in here.hosts:
+        here.start(name)
+    clients = [here.hosts[name] for name in here.roster.names["client"]]
+
+    def waiting():
+        players = [host.last.player for host in clients if host.last]
+        settled = [p.round >= 4 and p.at == 0 and not p.office.neighbours["server"].letters for p in players]
+        return len(settled) == 3 and all(settled)
+
+    here.until(waiting)
+    here.kill("server")
+    here.hosts["server"].disk.put({})
+    here.start("server")
+    here.run(seconds=24 * 3600.0)
+    assert min(host.last.player.updates for host in clients) > 4, "they learned on"

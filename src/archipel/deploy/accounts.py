@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from archipel.deploy.store import ANEW, Halted
 from archipel.deploy.world import Disk, File
 from archipel.privacy.accountant import account_of as spending
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
@@ -46,6 +47,9 @@ class Account:
 
     def resume(self, count: int, me: Any) -> None:
         """Back at a checkpoint that covers so many charges."""
+
+    def leaving(self) -> None:
+        """What the last checkpoint covers leaves: no older state may make these releases again."""
 
     def settle(self) -> None:
         """A checkpoint covers all charges so far: none will be looked for one by one."""
@@ -98,8 +102,11 @@ class SpendingAccount(Account):
     def count(self) -> int:
         return self.ledger.lines - len(self.before)
 
+    def leaving(self) -> None:
+        leave(self.ledger, self.count())
+
     def resume(self, count: int, me: Any) -> None:
-        check_whole(self.path, self.ledger.lines, count)
+        check_whole(self.path, self.ledger, self.ledger.lines, count)
         single = [charge for charge in self.ledger.charges if charge.lines == 1]
         behind = self.ledger.lines - count  # of an older state some are together already: they stay charged
         self.before = single[len(single) - min(behind, len(single)) :]
@@ -148,9 +155,12 @@ class LedgerAccount(Account):
     def count(self) -> int:
         return len(self.own.charges)
 
+    def leaving(self) -> None:
+        leave(self.own, self.count())
+
     def resume(self, count: int, me: Any) -> None:
         journal, charges = self.own.journal, self.own.charges
-        check_whole(self.path, len(charges), count)
+        check_whole(self.path, self.own, len(charges), count)
         self.own = Resumed(self.name, self.own.terms, self.own.budget, charges[:count], journal)
         self.own.before = charges[count:]
         self.ledgers[self.number] = self.own
@@ -162,11 +172,24 @@ class LedgerAccount(Account):
         close(self.own)
 
 
-def check_whole(path: Path, found: int, count: int) -> None:
-    """A ledger may be ahead of the checkpoint, never behind it: each charge was on disk first."""
+def check_whole(path: Path, ledger: Ledger, found: int, count: int) -> None:
+    """A ledger may be ahead of the checkpoint, never behind it: each charge was on disk first.
+
+    But what it is ahead by must not have left: the same round would be released again, and paid for once.
+    """
     if found < count:
         sentence = f"{path} has {found} charges, the checkpoint {count}: restore it, or what was spent is forgotten."
         raise Damaged(sentence)
+    left = ledger.journal.left if ledger.journal is not None else 0
+    if left > count:
+        older = f"this state is older than what has left it: {left} releases by {path.name}, and it knows of {count}"
+        raise Halted(f"{ledger.node}: {older}. Restore the last one ({path.parent}), or, {ANEW}.")
+    leave(ledger, count)
+
+
+def leave(ledger: Ledger, count: int) -> None:
+    if ledger.journal is not None:
+        ledger.journal.leave(count)
 
 
 def close(ledger: Ledger) -> None:

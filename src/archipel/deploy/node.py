@@ -190,6 +190,7 @@ class Node:
         if self.store is not None:
             self.store.save({"digest": self.view.digest.hex(), "extent": self.extent, **state_of(self.player)})
             self.checkpoints += 1
+            self.account.leaving()
         self.office.commit()
         if self.store is not None:
             self.account.settle()

@@ -120,6 +120,7 @@ class Player:
             self.prelude.notice()
         if self.office.anew:
             self.ask_again()
+        self.catch_up()
         self.serve()
 
     def ask_again(self) -> None:
@@ -234,6 +235,15 @@ class Player:
             self.jump(min(asked))
         self.offered = self.round, i
         self.serve()
+
+    def catch_up(self) -> None:
+        """As in `offer`, where all ask for later rounds only now: of the open one nobody will ever say anything."""
+        n, i = self.offered
+        asked = [when for turn, when in self.mailbox.asks.values() if turn == i == self.mailbox.first_tell]
+        follows = self.pace.reports and not self.pace.replay and n == self.round
+        if follows and asked and min(asked) > n > self.mailbox.reported.max(initial=-1):
+            self.jump(min(asked))
+            self.offered, self.since = (self.round, i), self.world.now()
 
     def serve(self) -> None:
         """Answer who asks. Telling does not change the teller, so it can be done at any time of the round."""

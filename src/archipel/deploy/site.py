@@ -160,6 +160,13 @@ class Both:
         self.site.charge(self.number, charge)
         self.own.append(charge)
 
+    @property
+    def left(self) -> int:
+        return self.own.left
+
+    def leave(self, count: int) -> None:
+        self.own.leave(count)
+
     def fold(self, charges: Iterable[Charge]) -> None:
         self.own.fold(charges)
 

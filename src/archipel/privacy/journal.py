@@ -12,6 +12,9 @@ forced to disk before `append` returns. On opening:
 The first line, and a further one whenever they change, states the terms: what was once only assumed stays
 `assumed`.
 
+A line `left` says how many charges a saved checkpoint covers, whose words leave now: a state that knows of fewer is an
+older one. It is forced to disk with the next charge: after a crash the checkpoint itself is there.
+
 So that it does not grow for ever, lines of the same release are put together now and then, in a new file that takes the
 place of this one at once.
 """
@@ -96,7 +99,8 @@ class FileJournal:
                 raise Damaged(f"{self.path}: it is shorter than it was. Restore it: charges are lost.")
             content = content[1:] if begin else content
             self.entries, good, self.check = parse(content, self.path, check)
-            self.others = [entry for entry in self.entries if "release" not in entry]
+            self.others = [entry for entry in self.entries if not {"release", "left"} & entry.keys()]
+            self.left: int = max((entry["left"] for entry in self.entries if "left" in entry), default=0)
             self.size = begin + good
             if not begin or good < len(content):
                 self.file.truncate(self.size)
@@ -108,7 +112,7 @@ class FileJournal:
             raise
         self.broken = False
 
-    def write(self, entry: dict[str, Any]) -> None:
+    def write(self, entry: dict[str, Any], sync: bool = True) -> None:
         """One line, on disk when this returns. After a failure that cannot be undone everything further is
         refused.
         """
@@ -118,7 +122,8 @@ class FileJournal:
         self.broken = True  # until we know better
         try:
             self.file.write(line, self.size)
-            self.file.sync()
+            if sync:
+                self.file.sync()
         except OSError:
             self.file.truncate(self.size)
             self.file.sync()
@@ -126,8 +131,14 @@ class FileJournal:
             raise
         self.broken = False
         self.size, self.check = self.size + len(line), check
-        if "release" not in entry:
+        if not {"release", "left"} & entry.keys():
             self.others.append(entry)
+
+    def leave(self, count: int) -> None:
+        """So many charges are for words that leave."""
+        if count > self.left:
+            self.left = count
+            self.write({"left": count}, sync=False)
 
     def append(self, charge: Charge) -> None:
         self.write(entry_of(charge))
@@ -136,7 +147,7 @@ class FileJournal:
         """Keep these charges, which say the same, in place of all."""
         if self.renew is None or self.broken:
             return
-        content, check = chained([*self.others, *map(entry_of, charges)])
+        content, check = chained([*self.others, *map(entry_of, charges), {"left": self.left}])
         self.broken = True  # where it fails nobody knows which file is there
         file = self.renew(content)
         self.file.close()

@@ -39,7 +39,7 @@ class Digraph(Checked):
     edges: str = key("", "a CSV with columns source, target, and weight and phase where wanted, in place of a shape")
     shares: str = key("even", "how a client splits its weight", choices=("even", "random"))
     sums_to_one: str = key("sender", "at which end of the links weights sum to one", choices=("sender", "receiver"))
-    phases: int = key(1, "how many graphs take turns", at_least=1, unit="rounds")
+    phases: int = key(1, "how many graphs take turns", at_least=1, at_most=10_000, unit="rounds")
     fade: float = key(0.0, "how likely a link is away in a phase", at_least=0, below=1, noun="a probability")
     opt_out: float = key(0.0, "how likely a client is away in a phase", at_least=0, below=1, noun="a probability")
     window: int = key(1, "within how many rounds everyone must reach everyone", at_least=1, unit="rounds", symbol="B")

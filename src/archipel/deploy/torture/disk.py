@@ -188,7 +188,7 @@ class SimulatedDisk:
         inode = self.safe_names.get(name)
         if inode is None or self.names.get(name) is not inode:
             return b""
-        return inode.safe if not inode.pending else b""
+        return inode.safe[: min((at for at, _ in inode.pending), default=None)]
 
     def version(self, name: str) -> Any:
         inode = self.names.get(name)

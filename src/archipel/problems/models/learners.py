@@ -115,12 +115,16 @@ def answered_together(askings: list[tuple[int, Asking]], learner: Any) -> list[A
                 groups.setdefault((type(ask), *ask.alike), []).append((i, ask))
             except StopIteration as end:
                 found[i] = end.value
+        left = []
         for group in groups.values():
-            if len(group) == 1 or not learner.together([ask for _, ask in group]):
-                for i, ask in group:
-                    k = askings[i][0]  # noqa: F841  who fails is looked for in this frame
-                    ask.alone(learner)
-        left = sorted(i for group in groups.values() for i, _ in group)
+            apart = len(group) > 1 and not learner.together([ask for _, ask in group])
+            for i, ask in group if apart or len(group) == 1 else ():
+                k, asking = askings[i]  # noqa: RUF059  who fails is looked for in this frame
+                ask.alone(learner)
+                if apart:  # large models: while one is in the cache
+                    found[i] = answered(asking, learner)
+            left += [] if apart else [i for i, _ in group]
+        left.sort()
     return found
 
 
