@@ -201,6 +201,7 @@ def measured(name, python, folder, run):
     """Seconds of the rounds of one run, and of the processor, without the first."""
     marks = folder / f"marks-{run}"
     given = {"W2_RUN": str(run), "W2_MARKS": str(marks), "FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    given |= {"RAY_worker_niceness": "0"}  # else its workers give way to all others
     given |= {"W2_DATA": str(folder / "pictures.npz"), "W2_NET": str(folder / "net.py")}
     given |= {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     with (folder / f"{name}-{run}.log").open("w") as log:

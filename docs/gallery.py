@@ -5,6 +5,7 @@ docs/gallery.json keeps of each figure its verdicts and enough points to draw it
 
 import json
 import sys
+from datetime import date
 from pathlib import Path
 
 FILE = Path(__file__).with_name("gallery.json")
@@ -19,11 +20,14 @@ def thinned(values, points=POINTS):
 
 def gathered(folder):
     """What was measured of each figure, by name; metrics.json is the latest once more."""
+    from archipel import __version__ as version
+
     found = {}
     for path in sorted(Path(folder).rglob("*.json")):
         figure = json.loads(path.read_text())
         if path.name != "metrics.json" and "claims" in figure:
             figure.pop("numbers", None)
+            figure |= {"date": date.fromtimestamp(path.stat().st_mtime).isoformat(), "version": version}
             for curve in figure["series"].values():
                 curve.update({axis: thinned(curve[axis]) for axis in ("x", "y")})
             found[figure["figure"]] = figure

@@ -107,6 +107,7 @@ def shown(name: str, figure: dict, folder: Path, drawn: bool) -> list[str]:
         draw(name, figure, folder / picture)
     lines = [f"### {name}: {figure['title']}", "", f"![{figure['ylabel']} over {figure['xlabel']}]({picture})", ""]
     lines += ["| claim | holds | measured |", "|---|---|---|"]
+    lines[-2:-2] = [f"*Archipel {figure['version']}, measured by {figure['date']}.*", ""]
     for claim in figure["claims"]:
         words = [claim["claim"], "yes" if claim["holds"] else "**no**", claim["measured"]]
         lines.append("| " + " | ".join(word.replace("|", "\\|").replace("\n", " ") for word in words) + " |")

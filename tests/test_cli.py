@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,3 +98,31 @@ def test_ctrl_c_leaves_what_was_done_so_far(folder):
         rows = list(csv.DictReader(file))
     assert len({row["round"] for row in rows}) > 2
     assert "Stopped before the end" in (folder / "out/report.html").read_text()
+
+
+# --- other systems ----------------------------------------------------------------------------------------------------
+
+
+def test_what_only_posix_has_is_not_needed_to_simulate(tmp_path):
+    """As on Windows: without resource, fcntl, fork, pread and sysconf a federation runs, and writes all its files."""
+    script = (
+        "import os, sys\n"
+        "for name in ('resource', 'fcntl', 'pwd', 'grp', 'termios'): sys.modules[name] = None\n"
+        "for name in ('fork', 'pread', 'pwrite', 'sysconf', 'getuid', 'fdatasync', 'kill'): delattr(os, name)\n"
+        "import archipel.bench, archipel.cli, archipel.live, archipel.sweep\n"
+        "from archipel import Federation, PaoFed, Synthetic\n"
+        "small = Synthetic(clients=3, features=4, test=4)\n"
+        "Federation(small, PaoFed(portion=2), rounds=4, engine='plain').run().save('out')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=300)
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"report.html", "model.npz", "metrics.csv"}
+
+
+def test_on_windows_a_deployment_is_a_sentence(tmp_path, monkeypatch, capsys):
+    from archipel.cli import main
+
+    monkeypatch.setattr("archipel.cli_deploy.sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(sys, "argv", ["archipel", "up", str(tmp_path / "f.toml")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and "needs Linux, macOS or Windows" in capsys.readouterr().err

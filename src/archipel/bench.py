@@ -5,8 +5,8 @@ several counts: so ratios hold on a busy machine too. An update is a round of on
 """
 
 import json
+import math
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -307,6 +307,10 @@ def peak_mb() -> float:
     for line in status.read_text().splitlines() if status.exists() else ():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return math.nan
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from archipel.errors import BadInput
+from archipel.errors import BadInput, Missing
 
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
@@ -63,6 +63,7 @@ def up(
     from archipel.live import Live as Served
     from archipel.results import ready
 
+    posix_only("up")
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
     ready(out)
     pace = {"pace": "replay"} if replay else {}
@@ -123,6 +124,7 @@ def run_one(
     federation: Path, name: str, state: Path | None, keys: Path | None, deploy: dict[str, Any], **further: Any
 ) -> None:
     """A node, as this process."""
+    posix_only("node")
     from archipel.deploy.run_node import live
 
     deploy |= {"keys": str(keys.resolve())} if keys else {}
@@ -303,6 +305,13 @@ def told(weights: int, rounds: int, real: bool) -> list[tuple[str, str]]:
     begun = time.monotonic()
     rows = simulated.tell(simulated.hospital(weights, rounds or simulated.ROUNDS)).rows()
     return [*rows, ("real time", f"{(time.monotonic() - begun) / 60:.1f} minutes"), *peak_memory()]
+
+
+def posix_only(command: str) -> None:
+    """Processes are forked, and files that two must not write are locked: not so on Windows."""
+    if sys.platform == "win32":
+        here = "here `archipel run` simulates the same description"
+        raise Missing(f"`archipel {command}` needs Linux, macOS or Windows' subsystem for Linux; {here}.")
 
 
 def peak_memory() -> list[tuple[str, str]]:

@@ -65,7 +65,7 @@ def test_a_mixed_ledger_stops_where_the_loss_distribution_says():
     ledger = Ledger("0", TERMS, budget)
     ledger.charge(0, Gaussian(0.1))
     count = 0
-    while ledger.affords(Laplace(0.05)):
+    while count < 1000 and ledger.affords(Laplace(0.05)):
         ledger.charge(count, Laplace(0.05))
         count += 1
     history = record(Gaussian(0.1)) + record(Laplace(0.05)) * count

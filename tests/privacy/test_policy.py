@@ -32,6 +32,9 @@ def read(**table):
     [
         ({}, "a target, epsilon or rho, or the noise itself"),
         ({"epsilon": -1.0}, "privacy.epsilon = -1.0: expected a positive"),
+        ({"epsilon": 1e-300}, "a positive, finite number, at least 1e-06"),
+        ({"rho": 1e-13}, "at least 1e-12"),
+        ({"epsilon": {"others": 1e-9}}, "privacy.epsilon.others = 1e-09"),
         ({"epsilon": 0}, "positive"),
         ({"epsilon": [1.0, -2.0]}, "privacy.epsilon = -2.0"),
         ({"epsilon": {"low": 3.0, "high": 1.0}}, "low end"),

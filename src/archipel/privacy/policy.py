@@ -35,6 +35,7 @@ from archipel.privacy.releases import LARGEST, RELATIONS
 MECHANISMS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 CALIBRATIONS = ("exact", "corollary", "per-round")
 SILENT = -1.0  # in a schedule: nothing may be said this round
+SMALLEST = 1e-6  # of an epsilon: a million times as much noise as hides a unit at 1
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,9 @@ class Privacy(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_amount("privacy.epsilon", self.epsilon, above=True)
-        check_amount("privacy.rho", self.rho, above=True)
-        check_amount("privacy.noise", self.noise, above=False)
+        check_amount("privacy.epsilon", self.epsilon, SMALLEST)
+        check_amount("privacy.rho", self.rho, SMALLEST**2)
+        check_amount("privacy.noise", self.noise, 0.0)
         self.check_schedule()
         if self.epsilon is not None and self.rho is not None:
             raise BadInput("privacy.rho", self.rho, "either epsilon (with delta) or rho, not both")
@@ -313,22 +314,22 @@ class Privacy(Checked):
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def check_amount(key: str, amount: Amount, above: bool) -> None:
-    """Numbers that are finite and above 0 (or at least 0), and a range that is one."""
+def check_amount(key: str, amount: Amount, least: float) -> None:
+    """Numbers that are finite and not below the least, and a range that is one."""
     if amount is None:
         return
     if isinstance(amount, dict):
         for name, value in amount.items():
-            check_amount(f"{key}.{name}", convert(float, value, f"{key}.{name}"), above)
+            check_amount(f"{key}.{name}", convert(float, value, f"{key}.{name}"), least)
         if not amount:
             raise BadInput(key, "(empty)", "a number for each client by name, or for others")
         return
     ends = (amount.low, amount.high) if isinstance(amount, Range) else amount
     values = np.atleast_1d(np.asarray(ends, float))
-    good = (values <= LARGEST) & ((values > 0) if above else (values >= 0))
+    good = (values <= LARGEST) & (values >= least)
     if not values.size or not good.all():
         shown = float(values[~good][0]) if values.size else "(empty)"
-        raise BadInput(key, shown, "a positive, finite number" if above else "a finite number, at least 0")
+        raise BadInput(key, shown, f"a {'positive, ' if least else ''}finite number, at least {least:g}")
     if isinstance(amount, Range) and amount.low > amount.high:
         raise BadInput(key, f"{amount.low:g} to {amount.high:g}", "a range whose low end is not above its high end")
 

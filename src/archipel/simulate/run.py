@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,26 @@ def finite(model: Any) -> bool:
         return bool(np.isfinite(np.sum(model)) or np.isfinite(model).all())
 
 
+def side_by_side(works: list[Callable[[], Any]], workers: int, stop: threading.Event) -> bool:
+    """All works, some at a time; whether all were done: Ctrl-C and errors stop them where they can be stopped."""
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: set[Future[Any]] = {pool.submit(work) for work in works}
+        try:
+            while waiting:
+                finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
+        except BaseException as problem:
+            stop.set()
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
+            if not isinstance(problem, KeyboardInterrupt):
+                raise
+            return False
+    return True
+
+
 def run(
     federation: Any,
     seeds: int = 1,
@@ -181,24 +202,9 @@ def run(
     recorders[0].setup = setup
     if watch:
         watch(recorders)
-    interrupted = False
     workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
     workers = workers if play is Recorder.play else seeds  # that only wait
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: set[Future[Any]] = {pool.submit(play, recorder, stop, note) for recorder in recorders}
-        try:
-            while waiting:
-                finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    future.result()
-        except BaseException as problem:
-            stop.set()
-            for future in waiting:
-                future.cancel()
-            wait(waiting)
-            if not isinstance(problem, KeyboardInterrupt):
-                raise
-            interrupted = True
+    interrupted = not side_by_side([partial(play, recorder, stop, note) for recorder in recorders], workers, stop)
     if strict and not interrupted:  # what theory says can only be known by playing more
         theory = theory | federation.algorithm.extra_theory(federation)
     begun = [recorder for recorder in recorders if recorder.rows]

@@ -79,7 +79,7 @@ class AtBatch(Checked):
     section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
     noise: str = key("gaussian", "its law, or as published", choices=tuple(GRADIENTS))
-    epsilon: float = key(1.0, "what a record may pay over the run", above=0)
+    epsilon: float = key(1.0, "what a record may pay over the run", at_least=1e-6)
     delta: float = key(1e-5, "the chance that it pays more", above=0, below=1)
     clip: float = key(1.0, "of an example's gradient", above=0, symbol="C")
 

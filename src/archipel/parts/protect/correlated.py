@@ -16,6 +16,7 @@ from archipel.errors import BadInput
 from archipel.node import exact, kernel
 from archipel.parts import ProtectPiece
 from archipel.parts.protect.gradient import AtGradient, ClipsGradients
+from archipel.parts.protect.openly import table_of
 from archipel.parts.protect.sample import AtSample
 from archipel.privacy.account import release_cost, scale_of
 from archipel.privacy.bounding import clip_l2
@@ -112,7 +113,7 @@ class Correlated(AtGradient):
             ("unit", "sample", '"sample": for all samples of a client independent noise is better'),
         )
         for name, needed, right in refused:
-            given = vars(setup.privacy)[name]
+            given = vars(table_of(setup))[name]
             if given != needed:
                 raise BadInput(f"privacy.{name}", given, right + ", where noise is correlated")
         return strategy(setup.rounds, self.form)
