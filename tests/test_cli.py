@@ -84,7 +84,9 @@ def test_lists_are_not_empty(folder, what):
 def test_ctrl_c_leaves_what_was_done_so_far(folder):
     (folder / "long.toml").write_text(DESCRIPTION.replace("rounds = 60", "rounds = 100000000"))
     command = [sys.executable, "-m", "archipel", "run", "long.toml", "--out", "out", "--checkpoint", "0"]
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in the background ignores it otherwise
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    signal.signal(signal.SIGINT, ours)
     kept, written = folder / "out/checkpoint.npz", set()
     try:
         while len(written) < 4 and process.poll() is None:
