@@ -14,6 +14,12 @@ from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.turns import Tell, Turn
 
 
+def links_of(instance: Any, turn: Any, n: int) -> Any:
+    """The links a turn runs along in a round."""
+    phases = instance.links[turn.sender, turn.receiver]
+    return phases[n % len(phases)]
+
+
 class ReferenceEngine:
     """Plays an instance round by round."""
 
@@ -63,7 +69,7 @@ class ReferenceEngine:
     def telling(self, i: int, turn: Tell, n: int) -> None:
         """Each receiver that is there is told something, if its sender has something for it."""
         instance = self.instance
-        links = instance.links_of(turn, n)
+        links = links_of(instance, turn, n)
         for k in range(instance.count(turn.receiver)):
             listener = self.moment(turn.receiver, k, n, int(links.senders[links.starts[k]]))
             if not listener.present:
@@ -81,7 +87,7 @@ class ReferenceEngine:
     def acting(self, i: int, turn: Turn, n: int) -> None:
         """Senders act; what they say travels; receivers hear and merge."""
         instance, plan = self.instance, self.instance.plan
-        links = instance.links_of(turn, n)
+        links = links_of(instance, turn, n)
         said: dict[int, tuple[Any, int]] = {}
         for k in range(instance.count(turn.sender)):
             has_data = turn.sender == instance.data_role
