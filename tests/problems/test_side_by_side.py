@@ -1,4 +1,9 @@
-"""Many clients' networks in one call: the same as one by one, and one by one where that is the better way."""
+"""Many clients' networks in one call: the same as one by one, and one by one where that is the better way.
+
+Large ones go on threads, and no bit depends on how many there are.
+"""
+
+import threading
 
 import numpy as np
 import pytest
@@ -15,6 +20,7 @@ from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: 
 from archipel.problems.models import side_by_side  # noqa: E402
 from archipel.problems.models.learners import ClippedSum, Descend, Gradient, answered_together  # noqa: E402
 from archipel.problems.models.networks import Network, Units, cnn, mlp  # noqa: E402
+from archipel.simulate import engine as engines  # noqa: E402
 from archipel.topology import Peers  # noqa: E402
 
 CLIENTS, SAMPLES = 7, 20
@@ -164,8 +170,9 @@ def test_a_run_side_by_side_is_the_run_one_by_one(name, monkeypatch):
         assert a == pytest.approx(b, abs=1e-10)
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
-def test_who_fails_is_named(engine):
+@pytest.mark.parametrize("engine", ["plain", "auto", "parallel"])
+def test_who_fails_is_named(engine, monkeypatch):
+    monkeypatch.setattr(side_by_side, "MOST_SIZE", 0 if engine == "parallel" else side_by_side.MOST_SIZE)
     problem = Deep(model="mlp", widths=(8,), clients=6, samples=240)
     federation = Federation(problem, FedAvgDeep(0.2, 8), rounds=3, engine=engine)
     instance = federation.instance(1)
@@ -177,3 +184,152 @@ def test_who_fails_is_named(engine):
     with pytest.raises(BadInput) as problem:
         player.advance(0, 1)
     assert problem.value.__notes__ == ["in round 0, at client 4"]
+
+
+# --- threads --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_threads_change_no_bit_of_a_run(name, monkeypatch):
+    monkeypatch.setattr(side_by_side, "MOST_SIZE", 0)  # every network is a large one
+    problem = Deep(model="mlp", widths=(8,), clients=6, samples=240, split="uneven", power=0.4)
+    federation = Federation(problem, ALGORITHMS[name], rounds=3)
+    if name.startswith("mirror"):
+        federation = federation.with_(topology=Peers(shape="ring"))
+    makers, twin = [], Network.twin
+    monkeypatch.setattr(Network, "twin", lambda self: makers.append(self) or twin(self))
+    found = {}
+    for way in ("serial", "parallel"):
+        instance = federation.with_(engine=way).instance(1)
+        federation.with_(engine=way).engine_of(instance).advance(0, 3)
+        found[way] = [table.model for table in instance.plan.tables.values()]
+        assert bool(makers) == (way == "parallel")
+    assert all(np.array_equal(a, b) for a, b in zip(found["serial"], found["parallel"], strict=True))
+    assert not np.array_equal(found["serial"][0], federation.instance(1).plan.tables.popitem()[1].model)
+
+
+def answers_on(threads, network, kind, shards, models):
+    """What everyone has after three asks of a kind, one after the other or on threads."""
+    of, out = models.copy(), np.zeros_like(models)
+
+    def steps(k):
+        for _ in range(3):
+            ask = asks_of(kind, shards, of, out)[k]
+            yield ask
+            of[k] -= 0 if kind == "descend" else 0.1 * out[k]
+
+    answered_together([(k, steps(k)) for k in range(CLIENTS)], network, threads)
+    return of
+
+
+@pytest.mark.parametrize("kind", ["descend", "gradient", "clipped", "clipped-l1"])
+@pytest.mark.parametrize("module", [*MODULES.values(), Choosing])
+def test_threads_change_no_bit_of_what_is_answered(module, kind, monkeypatch):
+    monkeypatch.setattr(side_by_side, "MOST_SIZE", 0)
+    network, shards, models = clients_of(module, np.float32)
+    one, three = (answers_on(threads, network, kind, shards, models) for threads in (1, 3))
+    assert np.array_equal(one, three) and np.abs(one - models).max() > 1e-3
+    assert len(network.twins(3)) == 3
+
+
+class Drawing(Normed):
+    """It draws whatever the mode is, from the generator that all threads share."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, 0.5, training=True))
+
+
+class SeldomSeen(Normed):
+    """It draws, and its answers do not show it."""
+
+    def forward(self, x):
+        torch.rand(1)
+        return super().forward(x)
+
+
+class Counting(Normed):
+    """It remembers how often it was asked."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (1 + 1 / self.calls)
+
+
+class Bound(Normed):
+    """A copy of it would look at the parameters of the first one."""
+
+    def __init__(self):
+        super().__init__()
+        self.scaled = lambda x: x * self.norm.weight.detach().mean()
+
+    def forward(self, x):
+        return self.scaled(super().forward(x))
+
+
+class Locked(Normed):
+    """It cannot be copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("module", [Drawing, SeldomSeen, Counting, Bound, Locked])
+def test_what_cannot_be_copied_or_draws_or_remembers_stays_on_one_thread(module, monkeypatch):
+    monkeypatch.setattr(side_by_side, "MOST_SIZE", 0)
+    found = []
+    for threads in (1, 3):
+        network, shards, models = clients_of(module)
+        assert not network.twins(3)
+        if module is not Counting:  # it was asked once more
+            torch.manual_seed(5)
+            found.append(answers_on(threads, network, "descend", shards, models))
+    assert not found or np.array_equal(*found)
+
+
+class Meeting:
+    """A learner whose answers wait until two are at it."""
+
+    def __init__(self, barrier):
+        self.barrier, self.busy = barrier, 0
+
+    def together(self, asks):
+        return False
+
+    def twins(self, count):
+        return [Meeting(self.barrier) for _ in range(count)]
+
+    def descend(self, model, data, rows, step):
+        self.busy += 1
+        self.barrier.wait(60)
+        assert self.busy == 1
+        self.busy -= 1
+
+
+def test_two_learners_answer_at_a_time_and_askers_one_at_a_time():
+    inside = threading.Lock()
+
+    def asking(k):
+        for _ in range(5):
+            assert inside.acquire(blocking=False)
+            sum(range(300_000))  # longer than Python lets one thread go on
+            inside.release()
+            yield Descend(None, None, [0], 0.1)
+        return k
+
+    askings = [(k, asking(k)) for k in range(6)]
+    assert answered_together(askings, Meeting(threading.Barrier(2)), threads=2) == list(range(6))
+
+
+def test_one_large_run_has_a_thread_a_core_and_seeds_side_by_side_one(monkeypatch):
+    monkeypatch.setattr(engines, "LARGE", 1)
+    monkeypatch.setenv("ARCHIPEL_THREADS", "3")
+    federation = Federation(Deep(model="mlp", widths=(8,), clients=6, samples=240), FedAvgDeep(0.2, 8))
+    instance = federation.instance(1)
+    names = ("auto", "serial", "plain", "parallel")
+    assert [engines.engine_for(instance, name).threads for name in names] == [3, 1, 1, 3]
+    assert engines.engine_for(instance, side_by_side=True).threads == 1
+    monkeypatch.setenv("ARCHIPEL_THREADS", "1")
+    assert engines.engine_for(instance).threads == 1

@@ -46,13 +46,16 @@ def engine_for(instance: Instance, name: str = "auto", side_by_side: bool = Fals
 
     Deep models are never compiled: `plain` takes one client after the other, all else clients side by side.
     """
-    if name == "plain" or instance.plan.plain_only:
-        return PlainEngine(instance, side_by_side=name != "plain")
+    if name == "plain":
+        return PlainEngine(instance, side_by_side=False)
     if name not in ("auto", "serial", "parallel"):
         raise BadInput("engine", name, "one of auto, plain, serial, parallel")
     parallel = name == "parallel" or (name == "auto" and not side_by_side and is_large(instance))
+    threads = max(cores(), 2) if parallel else 1  # at least two, so that `parallel` is what it says
+    if instance.plan.plain_only:
+        return PlainEngine(instance, threads=threads)
     rehearse(instance)
-    return compiled(instance, cores() if parallel else 1)
+    return compiled(instance, threads)
 
 
 def compiled(instance: Instance, threads: int = 1) -> "CompiledEngine | BlockEngine":
@@ -67,13 +70,13 @@ def compiled(instance: Instance, threads: int = 1) -> "CompiledEngine | BlockEng
 
 
 def cores() -> int:
-    """How many threads a large run has, at least two, so that `parallel` is what it says."""
-    return max(int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1), 2)
+    """How many threads a large run has."""
+    return int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1)
 
 
 def is_large(instance: Instance) -> bool:
     """Whether one run is worth all cores."""
-    return instance.task.clients * instance.task.size >= LARGE and (os.cpu_count() or 1) > 1
+    return instance.task.clients * instance.task.size >= LARGE and cores() > 1
 
 
 def rehearse(instance: Instance) -> None:

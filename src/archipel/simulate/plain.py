@@ -1,7 +1,8 @@
 """The plain engine: the rounds of `simulate.rounds`, in plain Python, with the node functions as they are.
 
 It names the node and the round when something fails. Deep models run through it, clients side by side: while a round
-opens nobody acts yet, then all ask their learner, who answers those that ask alike in one go, and then they go on.
+opens nobody acts yet, then all ask their learner, who answers those that ask alike in one go, or large ones on threads,
+and then they go on.
 """
 
 from collections.abc import Callable
@@ -20,8 +21,8 @@ from archipel.turns import SideBySide, Tell
 class PlainEngine(Played):
     """Plays an instance round by round."""
 
-    def __init__(self, instance: Instance, side_by_side: bool = True):
-        self.instance = instance
+    def __init__(self, instance: Instance, side_by_side: bool = True, threads: int = 1):
+        self.instance, self.threads = instance, threads
         turns = instance.plan.turns
         opened = [i for i, turn in enumerate(turns[:2]) if turn.sender == instance.data_role][:1]  # by the first step
         halves = turns[opened[0]].side_by_side if opened and side_by_side else None
@@ -37,7 +38,7 @@ class PlainEngine(Played):
 
         acts = turns[i]._replace(act=wait)
         made = rounds_of(instance._replace(plan=instance.plan._replace(turns=(*turns[:i], acts, *turns[i + 1 :]))), 1)
-        first = opening_together(made.steps[0], waiting, halves, made.mails[i].lates)
+        first = opening_together(made.steps[0], waiting, halves, made.mails[i].lates, threads)
         self.rounds = made._replace(steps=(first, *made.steps[1:]))
         if all(isinstance(turn, Tell) or turn.forge is None for turn in turns):  # who forges looks at whole tables
             board = made.board._replace(nodes=cut(made.board.nodes), others=cut(made.board.others))
@@ -70,14 +71,16 @@ def cut_mail(mail: Mail, turn: Any) -> Mail:
     return mail._replace(words=cut(mail.words), inboxes=mail.inboxes if isinstance(turn, Tell) else cut(mail.inboxes))
 
 
-def opening_together(open_round: Any, waiting: list[Any], halves: SideBySide, lates: Any) -> Callable[..., None]:
+def opening_together(
+    open_round: Any, waiting: list[Any], halves: SideBySide, lates: Any, threads: int
+) -> Callable[..., None]:
     """The first step of a round, whose acts only wait; then all of them at once."""
 
     def step(n: int, part: int, parts: int, board: Any, args: Any) -> None:
         waiting.clear()
         open_round(n, part, parts, board, args)
         asked = [(now.node, halves.ask(me, data, settings, now)) for me, data, _said, settings, now in waiting]
-        found = answered_together(asked, halves.learner)
+        found = answered_together(asked, halves.learner, threads)
         for (me, _data, said, settings, now), one in zip(waiting, found):
             k = now.node
             came = halves.rest(me, one, said, settings, now)

@@ -4,10 +4,15 @@ A `Learner` belongs to a problem. It never keeps the vector: a node holds it, so
 one device and a table of clients. `rows` are the numbers of the samples of a batch.
 
 Who learns by a learner is written as a generator that yields what it asks (`Descend`, `Gradient`, `ClippedSum`), once:
-a device has each answered at once, the simulator lets many clients ask and has them answered side by side.
+a device has each answered at once, the simulator lets many clients ask and has them answered side by side, or large
+models on threads.
 """
 
+import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -37,6 +42,9 @@ class Learner(Protocol):
 
     def together(self, asks: Sequence[Any]) -> bool:
         """Answer what many clients ask, all alike, in one go; False: not so, nothing was done."""
+
+    def twins(self, count: int) -> Sequence[Any]:
+        """As many that answer to the bit as this one does, for a thread each; none: it cannot be copied."""
 
 
 class Descend(NamedTuple):
@@ -90,19 +98,21 @@ class ClippedSum(NamedTuple):
 
 
 Asking = Generator[Any, None, Any]
+NOBODY_ELSE = nullcontext()
 
 
-def answered(asking: Asking, learner: Any) -> Any:
-    """Answer everything at once; what comes of it."""
+def answered(asking: Asking, learner: Any, turn: Any = NOBODY_ELSE) -> Any:
+    """Answer everything at once; what comes of it. What the asker does itself, it does while it has its `turn`."""
     while True:
         try:
-            ask = next(asking)
+            with turn:
+                ask = next(asking)
         except StopIteration as end:
             return end.value
         ask.alone(learner)
 
 
-def answered_together(askings: list[tuple[int, Asking]], learner: Any) -> list[Any]:
+def answered_together(askings: list[tuple[int, Asking]], learner: Any, threads: int = 1) -> list[Any]:
     """The same for many nodes (their numbers stand beside them): those who ask alike are answered in one go."""
     found: list[Any] = [None] * len(askings)
     left = list(range(len(askings)))
@@ -117,15 +127,49 @@ def answered_together(askings: list[tuple[int, Asking]], learner: Any) -> list[A
                 found[i] = end.value
         left = []
         for group in groups.values():
-            apart = len(group) > 1 and not learner.together([ask for _, ask in group])
-            for i, ask in group if apart or len(group) == 1 else ():
-                k, asking = askings[i]  # noqa: RUF059  who fails is looked for in this frame
+            if len(group) > 1 and not learner.together([ask for _, ask in group]):
+                ends = to_their_ends([(askings[i][1], ask) for i, ask in group], learner, threads)
+                for i, _ in group:
+                    k = askings[i][0]
+                    found[i] = next(ends)
+                ends.close()
+                continue
+            if len(group) == 1:
+                i, ask = group[0]
+                k = askings[i][0]  # noqa: F841  who fails is looked for in this frame
                 ask.alone(learner)
-                if apart:  # large models: while one is in the cache
-                    found[i] = answered(asking, learner)
-            left += [] if apart else [i for i, _ in group]
+            left += [i for i, _ in group]
         left.sort()
     return found
+
+
+def to_their_ends(askings: list[tuple[Asking, Any]], learner: Any, threads: int) -> Generator[Any, None, None]:
+    """What comes of each, in their order, from what it asks now on: large models, each while it is in the cache.
+
+    On threads only learners answer at a time; what askers do themselves they do one by one, in any order.
+    """
+    twins = learner.twins(min(threads, len(askings))) if threads > 1 else ()
+    if not twins:
+        for asking, ask in askings:
+            ask.alone(learner)
+            yield answered(asking, learner)
+        return
+    free: SimpleQueue[Any] = SimpleQueue()
+    for twin in twins:
+        free.put(twin)
+    turn = threading.Lock()
+
+    def end(one: tuple[Asking, Any]) -> Any:
+        asking, ask = one
+        twin = free.get()
+        try:
+            ask.alone(twin)
+            return answered(asking, twin, turn)
+        finally:
+            free.put(twin)
+
+    with ThreadPoolExecutor(len(twins)) as pool:
+        yield from pool.map(end, askings)
 
 
 class Batch(NamedTuple):
@@ -160,6 +204,9 @@ class Linear:
 
     def together(self, asks: Sequence[Any]) -> bool:
         return False
+
+    def twins(self, count: int) -> Sequence[Any]:
+        return ()
 
 
 def slopes_of(loss: int, answers: Any, targets: Any) -> Any:

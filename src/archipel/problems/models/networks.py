@@ -3,6 +3,7 @@
 PyTorch is an optional extra and is imported when a network is built, not before.
 """
 
+import copy
 import importlib.util
 import inspect
 import itertools
@@ -242,26 +243,27 @@ class Network:
         import torch
 
         self.bind(model)
-        with one_thread():
-            x, y = self.batch(data, rows)
-            loss = self.loss(self.module(x), y)
-            check_losses(loss.detach())
-            return loss.detach(), torch.autograd.grad(loss, self.parameters)
+        x, y = self.batch(data, rows)
+        loss = self.loss(self.module(x), y)
+        check_losses(loss.detach())
+        return loss.detach(), torch.autograd.grad(loss, self.parameters)
 
     def gradient(self, out: Any, model: Any, data: Any, rows: Any) -> float:
         """out = the mean gradient over a batch; returns the mean loss."""
-        loss, slopes = self.slopes(model, data, rows)
-        for view, slope in zip(self.views(out), slopes):
-            view.copy_(slope)
-        return float(loss)
+        with one_thread():
+            loss, slopes = self.slopes(model, data, rows)
+            for view, slope in zip(self.views(out), slopes):
+                view.copy_(slope)
+            return float(loss)
 
     def descend(self, model: Any, data: Any, rows: Any, step: float) -> None:
         """model -= step * mean gradient, in place."""
         import torch
 
-        _, slopes = self.slopes(model, data, rows)
-        with torch.no_grad():
-            torch._foreach_add_(self.parameters, slopes, alpha=-float(step))
+        with one_thread():
+            _, slopes = self.slopes(model, data, rows)
+            with torch.no_grad():
+                torch._foreach_add_(self.parameters, slopes, alpha=-float(step))
 
     def clipped_sum(self, out: Any, model: Any, data: Any, rows: Any, bound: float, norm: int = 2) -> None:
         """out = the sum over a batch of each example's gradient, scaled to norm `bound` at most: L2, or L1."""
@@ -276,6 +278,43 @@ class Network:
             if self.stack is None:
                 self.stack = Stack(self, self.scaled(self.sample))
             return self.stack.answer(asks)
+
+    def twins(self, count: int) -> list["Network"]:
+        """Copies for threads. None where a module cannot be copied, draws, or looks at more than its parameters.
+
+        A copy is believed if it answers to the bit as the module does, while that one has no parameters.
+        """
+        import torch
+
+        start = self.start()
+        with one_thread(), torch.random.fork_rng(devices=[]):
+            before = torch.get_rng_state()
+            try:
+                own = self.looked_at(start)
+                self.bind(np.full_like(start, np.nan))
+                made = [self.twin() for _ in range(count)]
+                alike = all(torch.equal(own, twin.looked_at(start)) for twin in made)
+            except Exception:  # whatever a user's module may raise
+                return []
+            finally:
+                self.bind(start)
+            return made if alike and torch.equal(before, torch.get_rng_state()) else []
+
+    def twin(self) -> "Network":
+        made = copy.copy(self)
+        made.module, made.layered = copy.deepcopy((self.module, self.layered))
+        made.parameters, made.bound, made.stack = list(made.module.parameters()), 0, None
+        return made
+
+    def looked_at(self, model: Any) -> Any:
+        """The answers to a sample, and their slopes."""
+        import torch
+
+        self.bind(model)
+        answers = self.module(self.scaled(self.sample))
+        return torch.cat(
+            [each.detach().flatten() for each in (answers, *torch.autograd.grad(answers.sum(), self.parameters))]
+        )
 
     def answers(self, model: Any, x: Any) -> Any:
         """The module's answers to many samples."""
