@@ -107,7 +107,7 @@ def test_links_between_pages_lead_somewhere():
 
 def test_the_start_says_which_extras_its_commands_need():
     page = (ROOT / "README.md").read_text()
-    for extra, command in (("exact", "mirror-descent.toml"), ("deep", "pldp-fl.toml"), ("deploy", "archipel up")):
+    for extra, command in (("exact", "mirror-descent.toml"), ("deep", "pldp-fl.toml"), ("deploy", "\narchipel up")):
         assert -400 < page.index(f"pip install 'archipel[{extra}]'") - page.index(command) < 0
     assert ". .venv/bin/activate" in page
 

@@ -28,7 +28,7 @@ def test_every_field_of_every_kind_is_in_the_reference():
 def test_every_key_is_explained(word):
     answer = explain(word)
     assert answer.keys
-    assert all(entry.type for entry in answer.keys)
+    assert all(entry.type and entry.meaning for entry in answer.keys)
 
 
 def test_kinds_sections_and_short_names_are_explained():

@@ -226,7 +226,7 @@ BAD_FIELDS = [
     (lambda: Servers(servers=4, shape="none"), "topology.shape", "one piece"),
     (lambda: Digraph(mean_degree=0.5), "topology.mean_degree", "at least 1"),
     (lambda: Digraph("grid"), "topology.shape", "known: complete, random, ring|one of complete, random, ring"),
-    (lambda: Digraph(phases=0), "topology.phases", "at least 1"),
+    (lambda: Digraph(phases=0), "topology.phases", "from 1 to 10000"),
     (lambda: Digraph(window=0), "topology.window", "at least 1"),
     (lambda: Digraph(fade=1.0, phases=2), "topology.fade", "from 0 to below 1"),
     (lambda: Digraph(opt_out=-0.1, phases=2), "topology.opt_out", "from 0 to below 1"),

@@ -12,8 +12,9 @@ forced to disk before `append` returns. On opening:
 The first line, and a further one whenever they change, states the terms: what was once only assumed stays
 `assumed`.
 
-A line `left` says how many charges a saved checkpoint covers, whose words leave now: a state that knows of fewer is an
-older one. It is forced to disk with the next charge: after a crash the checkpoint itself is there.
+A line ends with a blank; with a plus once the words that were charged so far leave, under a checkpoint that is saved: a
+state that knows of fewer charges is an older one. That byte need not be forced to disk: after a crash the checkpoint
+itself is there.
 
 So that it does not grow for ever, lines of the same release are put together now and then, in a new file that takes the
 place of this one at once.
@@ -32,6 +33,7 @@ from archipel.privacy.ledger import ASSUMED, Assumption, Budget, Charge, Ledger,
 from archipel.privacy.releases import as_json, from_json
 
 SEED = "archipel ledger 1"
+LEFT = b"+\n"  # the end of a line
 
 
 class Damaged(RuntimeError):
@@ -41,7 +43,12 @@ class Damaged(RuntimeError):
 def _line(entry: dict[str, Any], before: str) -> tuple[bytes, str]:
     text = json.dumps(entry, separators=(",", ":"), allow_nan=False)
     check = hashlib.blake2b((before + text).encode(), digest_size=8).hexdigest()
-    return f"{check} {text}\n".encode(), check
+    return f"{check} {text} \n".encode(), check
+
+
+def fits(line: bytes, expected: bytes) -> bool:
+    """Whether this is the line, left or not; once lines had no such byte."""
+    return line in (expected, expected[:-2] + LEFT, expected[:-2] + b"\n")
 
 
 def parse(content: bytes, path: Path, check: str = SEED) -> tuple[list[dict[str, Any]], int, str]:
@@ -54,11 +61,11 @@ def parse(content: bytes, path: Path, check: str = SEED) -> tuple[list[dict[str,
             break  # cut short
         line = content[good : end + 1]
         try:
-            entry = json.loads(line[17:])
-            fits, now = _line(entry, check)
+            entry = json.loads(line[17:].rstrip(b" +\n"))
+            expected, now = _line(entry, check)
         except ValueError:
-            entry, fits, now = None, b"", ""
-        if fits != line:
+            entry, expected, now = None, b"", ""
+        if not fits(line, expected):
             last = content.find(b"\n", end + 1) < 0
             if last and b"\0" in line:
                 break
@@ -99,8 +106,9 @@ class FileJournal:
                 raise Damaged(f"{self.path}: it is shorter than it was. Restore it: charges are lost.")
             content = content[1:] if begin else content
             self.entries, good, self.check = parse(content, self.path, check)
-            self.others = [entry for entry in self.entries if not {"release", "left"} & entry.keys()]
-            self.left: int = max((entry["left"] for entry in self.entries if "left" in entry), default=0)
+            self.others = [entry for entry in self.entries if "release" not in entry]
+            left = content.count(b"\n", 0, content.rfind(LEFT) + len(LEFT)) if LEFT in content else 0
+            self.left, self.lines = lines_of(self.entries[:left]), lines_of(self.entries)
             self.size = begin + good
             if not begin or good < len(content):
                 self.file.truncate(self.size)
@@ -112,7 +120,7 @@ class FileJournal:
             raise
         self.broken = False
 
-    def write(self, entry: dict[str, Any], sync: bool = True) -> None:
+    def write(self, entry: dict[str, Any]) -> None:
         """One line, on disk when this returns. After a failure that cannot be undone everything further is
         refused.
         """
@@ -122,8 +130,7 @@ class FileJournal:
         self.broken = True  # until we know better
         try:
             self.file.write(line, self.size)
-            if sync:
-                self.file.sync()
+            self.file.sync()
         except OSError:
             self.file.truncate(self.size)
             self.file.sync()
@@ -131,23 +138,26 @@ class FileJournal:
             raise
         self.broken = False
         self.size, self.check = self.size + len(line), check
-        if not {"release", "left"} & entry.keys():
+        if "release" not in entry:
             self.others.append(entry)
 
     def leave(self, count: int) -> None:
-        """So many charges are for words that leave."""
-        if count > self.left:
+        """So many charges are for words that leave: worth a mark if that is all of them."""
+        if self.left < count == self.lines:
+            self.file.write(LEFT, self.size - len(LEFT))
             self.left = count
-            self.write({"left": count}, sync=False)
 
     def append(self, charge: Charge) -> None:
         self.write(entry_of(charge))
+        self.lines += charge.lines
 
     def fold(self, charges: Iterable[Charge]) -> None:
         """Keep these charges, which say the same, in place of all."""
         if self.renew is None or self.broken:
             return
-        content, check = chained([*self.others, *map(entry_of, charges), {"left": self.left}])
+        content, check = chained([*self.others, *map(entry_of, charges)])
+        if self.left == self.lines:
+            content = content[: -len(LEFT)] + LEFT
         self.broken = True  # where it fails nobody knows which file is there
         file = self.renew(content)
         self.file.close()
@@ -186,6 +196,11 @@ def open_ledger(
     except BaseException:
         journal.close()
         raise
+
+
+def lines_of(entries: Iterable[dict[str, Any]]) -> int:
+    """How many charges these are, however many became one."""
+    return sum(entry.get("lines", 1) for entry in entries if "release" in entry)
 
 
 def entry_of(charge: Charge) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from archipel.describe import Checked, key
+from archipel.describe import Checked, Key, key
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts import MixPiece, Node, Place, Settings, SharePiece
@@ -81,6 +81,9 @@ def finishing(finish: Any, rule: Any, among: bool) -> Any:
     return optimised
 
 
+UNDER = Key("a table of its own: the mix whose change is taken for a gradient; (none): by samples")
+
+
 @dataclass(frozen=True)
 class Momentum(Checked):
     """The change of a mix, by samples if no other is given, with what remains of those before."""
@@ -90,7 +93,7 @@ class Momentum(Checked):
 
     step: float = key(1.0, "how far to go", above=0, symbol="eta")
     momentum: float = key(0.9, "what remains of the last change", at_least=0, below=1, symbol="beta")
-    over: Any = field(default=None, kw_only=True, metadata={"family": "mix"})
+    over: Any = field(default=None, kw_only=True, metadata={"family": "mix", "key": UNDER})
 
     def rates(self) -> tuple[float, ...]:
         return self.step, self.momentum, 0.0, 0.0
@@ -116,7 +119,7 @@ class Adam(Checked):
     first: float = key(0.9, "what remains of the mean change", at_least=0, below=1, symbol="beta_1")
     second: float = key(0.99, "what remains of its square", at_least=0, below=1, symbol="beta_2")
     floor: float = key(1e-3, "how adaptive: the least that a step is divided by", above=0, symbol="tau")
-    over: Any = field(default=None, kw_only=True, metadata={"family": "mix"})
+    over: Any = field(default=None, kw_only=True, metadata={"family": "mix", "key": UNDER})
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if place.own:
