@@ -43,7 +43,8 @@ For `deep` the columns are: steps a second, x one client after the other, and x 
 Profiled, most rows waited for memory: the star for rows of clients that come after some that have nothing new, gossip
 for its neighbours' words (two thirds of its time), W1 for its samples (half of it). What comes next is known, so it is
 asked of memory ahead of time; and draws are made for 128 nodes at a time, in loops that vectorise. On a star a client
-that is away plays its rounds later, in one go, while its model is in the cache: a third of the bytes. What is left of
+that is away plays its rounds later, in one go, while its model is in the cache: a third of the bytes (an
+estimate, not measured). What is left of
 the star over its bare kernel are draws, an exponential a sample, and clients that have nothing new. The bare kernel
 draws nothing and goes through all models in their order; the same loop over those five of eight clients that have a
 sample in a round takes 1.35 to 1.45 times as long from 100,000 clients on, without a draw: that is what rounds one by
@@ -64,9 +65,12 @@ ones: 241 ns an update, and 10.1 GB at most, against 225 ns at 100,000 clients a
 not depend on rounds.
 
 W2, ten clients that train a CNN of 1.66 million weights (`benchmarks/w2.py`), seconds of the processor a round, one
-thread for each, two rounds in one run on a busy machine: bare PyTorch 6.6, ours 6.4, FedLab 6.4, NVFlare 6.7, Flower
-7.5. By the clock NVFlare and Flower are quicker on two cores: they train two networks at a time, here one comes after
-the other."""
+thread for each, two rounds in one run at a load of 10: bare PyTorch 6.6, ours 6.4, FedLab 6.4, NVFlare 6.7, Flower
+7.5. By the clock, on two cores, NVFlare was the quickest of them, as it trains two networks at a time: 6.6, ours one
+after the other 11.8, bare PyTorch 12.1, Flower 13.2, FedLab 17.9. Since then networks that are too large to go side by
+side train on a thread a core, with the bits of one after the other. Again, without Flower and FedLab, medians of six
+rounds, in turn, at a load of 3 to 6: by the clock ours 4.4, NVFlare 5.2, bare PyTorch 5.7, ours on one thread 5.9; of
+the processor 6.3, 6.3, 5.6 and 5.9."""
 
 
 def jax_w1(repeats=5):
