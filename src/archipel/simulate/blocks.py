@@ -11,7 +11,7 @@ from typing import Any
 
 from archipel.draws import key_of
 from archipel.node import FEW, Edge, Moment, clear, fetch, kernel, leaves, row, tabled
-from archipel.simulate.compile import build, uncollected
+from archipel.simulate.compile import build, entry, uncollected
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.simulate.laid import Played, rounds_of
 from archipel.simulate.openings import SOON
@@ -85,9 +85,9 @@ class Blocks:
         self.boxes = tabled(turn.inbox, mail.slots * BLOCKS)
         partial = mail._replace(inboxes=self.boxes)
         self.board, self.arguments = held(self.rounds.board), held((self.rounds.arguments[0], (partial, ())))
-        self.kernel = build(advancing((self.rounds.steps[0], hearing(turn.hear))))
+        driver = build(advancing((self.rounds.steps[0], hearing(turn.hear))))
         with uncollected():
-            self.kernel(0, 0, -1, 0, BLOCKS, self.board, self.arguments)  # of no rounds: it is compiled
+            self.kernel = entry(driver, 0, 0, -1, 0, BLOCKS, self.board, self.arguments)
 
     def play(self, n: int, block: int) -> None:
         """A round of one block: its clients act, and are heard."""

@@ -6,7 +6,7 @@ are serial, threads are outside, and no bit depends on how many there are.
 
 from concurrent.futures import ThreadPoolExecutor
 
-from archipel.simulate.compile import build, uncollected
+from archipel.simulate.compile import build, entry, uncollected
 from archipel.simulate.instance import Instance
 from archipel.simulate.laid import Played, rounds_of
 from archipel.simulate.records import held
@@ -21,25 +21,25 @@ class CompiledEngine(Played):
     def __init__(self, instance: Instance, threads: int = 1):
         self.instance, self.threads = instance, threads
         self.rounds = rounds_of(instance, threads)
-        self.kernel = build(advancing(self.rounds.steps))
         self.board, self.arguments = held(self.rounds.board), held(self.rounds.chained)
         self.pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+        self.kernel = build(advancing(self.rounds.steps))
         with uncollected():
-            self.kernel(0, 0, -1, 0, 1, self.board, self.arguments)  # of no rounds: it is compiled
+            self.play = entry(self.kernel, 0, 0, -1, 0, 1, self.board, self.arguments)
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
         self.rounds.begin(first, last)
         if self.pool is None:
-            self.kernel(first, last, -1, 0, 1, self.board, self.arguments)
+            self.play(first, last, -1, 0, 1, self.board, self.arguments)
             return
         for n in range(first, last):
             for which, role in enumerate(self.rounds.roles):
                 parts = self.threads if self.instance.count(role) >= SHARED else 1
                 waiting = [
-                    self.pool.submit(self.kernel, n, n + 1, which, part, parts, self.board, self.arguments)
+                    self.pool.submit(self.play, n, n + 1, which, part, parts, self.board, self.arguments)
                     for part in range(1, parts)
                 ]
-                self.kernel(n, n + 1, which, 0, parts, self.board, self.arguments)
+                self.play(n, n + 1, which, 0, parts, self.board, self.arguments)
                 for future in waiting:
                     future.result()
