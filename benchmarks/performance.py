@@ -28,7 +28,8 @@ HEAD = """# How fast, and what bounds it
   absences, delays, messages or an engine.
 
 An *update* is a round of one client that has something to learn; of networks, a step of one client. Ratios are what
-to look at: the machine of this run was busy with other work.
+to look at. The machine of this run had two cores, and nothing else to do; kernels that compiled in less than a second
+were in the cache.
 
 ![Updates a second of the processor](performance.svg)
 
