@@ -48,6 +48,10 @@ class Account:
     def resume(self, count: int, me: Any) -> None:
         """Back at a checkpoint that covers so many charges."""
 
+    def reached(self) -> int:
+        """The round that was paid for and not played: one before it would be another order, and paid beside it."""
+        return 0
+
     def leaving(self) -> None:
         """What the last checkpoint covers leaves: no older state may make these releases again."""
 
@@ -102,6 +106,9 @@ class SpendingAccount(Account):
     def count(self) -> int:
         return self.ledger.lines - len(self.before)
 
+    def reached(self) -> int:
+        return self.before[0].round if self.before else 0
+
     def leaving(self) -> None:
         leave(self.ledger, self.count())
 
@@ -154,6 +161,9 @@ class LedgerAccount(Account):
 
     def count(self) -> int:
         return len(self.own.charges)
+
+    def reached(self) -> int:
+        return self.own.before[0].round if isinstance(self.own, Resumed) and self.own.before else 0
 
     def leaving(self) -> None:
         leave(self.own, self.count())

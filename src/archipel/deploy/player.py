@@ -165,6 +165,8 @@ class Player:
         self.jump(self.pace.begin(self.round) or 0)
         if self.view.member.role == "peer" and self.pace.reports and not self.pace.replay:
             self.jump(self.mailbox.reached(self.pace.away))
+        if not self.pace.replay:
+            self.jump(self.account.reached())
         if self.mailbox.over:
             self.round = self.view.rounds
         if self.finished:

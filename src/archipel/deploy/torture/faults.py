@@ -181,9 +181,13 @@ class Faults:
         return host.disk.flip((*FILES, "rows", "ledger.journal")[fault.which % 4], fault.which >> 2)
 
     def old(self, host: Host, fault: Fault) -> bool:
-        """Somebody puts back a copy of the folder; ledgers are kept, as the guide says."""
+        """Somebody puts back a copy of the folder, made when this came up first; ledgers are kept, as the guide says.
+
+        Not one of a state that was itself put aside for an older one: the observer follows one line of states.
+        """
         before = self.copies.get(host.name)
-        self.copies[host.name] = host.disk.copy()
+        if before is None:
+            self.copies[host.name] = host.disk.copy()
         if host.node is None or before is None:
             return False
         self.simulation.kill(host, fault.much)

@@ -23,7 +23,7 @@ from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.disk import SimulatedDisk
 from archipel.deploy.torture.noise import SeededSource
 from archipel.deploy.view import view_of
-from archipel.deploy.wire import PIECE
+from archipel.deploy.wire import HEADER, PIECE
 from archipel.deploy.world import Disk, Link
 from archipel.errors import BadInput, Diverged, Missing
 from archipel.node import mapped
@@ -219,12 +219,13 @@ class Simulation:
         self.described: dict[str, Any] = {}  # who has another description than the longest one
         self.restarts = True  # whoever halts is started again, as systemd does
 
-    def note(self, *what: Any) -> None:
-        """A line of the history."""
+    def note(self, *what: Any, body: bytes = b"") -> None:
+        """A line of the history. What was learned is not in its hash: another processor rounds another last bit."""
         line = f"{self.time:.6f} {' '.join(map(str, what))}"
         self.hash.update(line.encode() + b"\n")
         if self.trace is not None:
-            self.trace.append(line)
+            shown = body.hex() if len(body) < 64 else blake2b(body, digest_size=8).hexdigest()
+            self.trace.append(f"{line} {shown}" if body else line)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -379,9 +380,7 @@ class Simulation:
             if host.node is None:
                 self.counts["frames to nobody"] += 1
                 continue
-            self.note(
-                sender, ">", host.label, data.hex() if len(data) < 80 else blake2b(data, digest_size=8).hexdigest()
-            )
+            self.note(sender, ">", host.label, data[: HEADER.size].hex(), len(data), body=data[HEADER.size :])
             host.box.append((sender, data))
             self.counts["frames"] += 1
             if host.slow:
