@@ -121,6 +121,12 @@ def test_list_combinations_prints_it(archipel, monkeypatch):
     assert "a vote needs one model" in shown.out and "% of the kinds and topologies" in shown.out
 
 
+def test_list_combinations_cuts_no_name_on_a_narrow_screen(archipel, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = archipel("list", "combinations")
+    assert all(name in shown.out for name in [*ALGORITHMS, *PROTECTS, *MIXES]) and "…" not in shown.out
+
+
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path

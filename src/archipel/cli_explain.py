@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Annotated, Any
 
 import typer
@@ -111,14 +112,18 @@ def listed_combinations() -> Iterator[tuple[Any]]:
     share = filled(cells)
     for family, rows in tables([*cells, *with_parts()]).items():
         columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-        grid, reasons = Table("", *columns, title=f"kind x {family}"), dict[str, int]()
+        wide = max(map(len, rows)) + sum(len(column) + 3 for column in columns) + 4  # with the lines between them
+        letters = dict(zip(columns, ascii_lowercase if wide > screen.width else columns))
+        yes, reasons = Text("yes" if wide <= screen.width else "✓", "green"), dict[str, int]()
+        grid = Table("", *letters.values(), title=f"kind x {family}", box=None, padding=(0, 1, 0, 0))
         for kind, row in rows.items():
             marks: list[Any] = []
             for column in columns:
                 why = row[column].why_not
-                marks.append(str(reasons.setdefault(why, len(reasons) + 1)) if why else Text("yes", "green"))
+                marks.append(str(reasons.setdefault(why, len(reasons) + 1)) if why else yes)
             grid.add_row(kind, *marks)
         yield (grid,)
+        yield from ((f"{letter}  {column}",) for column, letter in letters.items() if letter != column)
         yield from ((f"{number}  {why}",) for why, number in reasons.items())
     yield (f"{share:.0%} of the kinds and topologies combine.",)
 

@@ -110,6 +110,9 @@ class Mailbox:
             self.report(i, turn, n)
         elif kind == wire.ASK:
             self.asks[i] = turn, n
+            for earlier in range(turn):  # it has said all that; where this state is lost, to the one before
+                if self.is_turn[earlier] and i in self.speakers[earlier]:
+                    self.report(i, earlier, n)
         elif kind in (wire.TOLD, wire.NOTHING):
             self.told[turn] = Told(kind, n, frame.body)
         elif kind in (wire.HERE, wire.AWAY):
