@@ -1,6 +1,6 @@
 """W2, ten clients that train a CNN of 1.66 million weights on 600 pictures each, here and in other frameworks.
 
-    python benchmarks/w2.py                            # ours and bare PyTorch, in turn
+    python benchmarks/w2.py                            # ours and bare PyTorch, on one thread and on all cores, in turn
     python benchmarks/w2.py flower=PYTHON nvflare=PYTHON fedlab=PYTHON
 
 PYTHON is an interpreter that has the framework (flwr[simulation], nvflare, fedlab) and torch. Every one plays ROUNDS
@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-CLIENTS, SAMPLES, BATCH, STEP = 10, 600, 50, 0.05
+CLIENTS, SAMPLES, BATCH, STEP = 10, int(os.environ.get("W2_SAMPLES", "600")), 50, 0.05
 ROUNDS, REPEATS = int(os.environ.get("W2_ROUNDS", "4")), int(os.environ.get("W2_REPEATS", "3"))
 NET = """
 from torch import nn
@@ -132,6 +132,35 @@ def bare():
         mark()
 
 
+def bare_on_threads():
+    """The same on all cores, a client a thread, each thread with a module of its own."""
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import local
+
+    import torch
+
+    everyone, mine = [data(k) for k in range(CLIENTS)], local()
+    start = {name: value.clone() for name, value in net().state_dict().items()}
+
+    def begin():
+        one_thread()
+        mine.net = net()
+
+    def trained(pictures):
+        mine.net.load_state_dict(start)
+        train(mine.net, *pictures)
+        return {name: value.clone() for name, value in mine.net.state_dict().items()}
+
+    with ThreadPoolExecutor(os.cpu_count(), initializer=begin) as pool:
+        for _ in range(ROUNDS + 1):
+            total = {name: torch.zeros_like(value) for name, value in start.items()}
+            for found in pool.map(trained, everyone):
+                for name, value in found.items():
+                    total[name].add_(value, alpha=1 / CLIENTS)
+            start = total
+            mark()
+
+
 def flower():
     from flwr.client import ClientApp, NumPyClient
     from flwr.common import ndarrays_to_parameters
@@ -204,9 +233,12 @@ def measured(name, python, folder, run):
     given |= {"RAY_worker_niceness": "0"}  # else its workers give way to all others
     given |= {"W2_DATA": str(folder / "pictures.npz"), "W2_NET": str(folder / "net.py")}
     given |= {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
-    with (folder / f"{name}-{run}.log").open("w") as log:
+    said = folder / f"{name}-{run}.log"
+    with said.open("w") as log:
         command = [python, __file__, "--play", name]
         subprocess.run(command, env=os.environ | given, stdout=log, stderr=log, cwd=folder, check=False)
+    if not marks.exists():
+        sys.exit(f"{name} played no round:\n" + "\n".join(said.read_text().splitlines()[-5:]))
     ends = [tuple(map(float, line.split())) for line in marks.read_text().splitlines()]
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(ends)][-ROUNDS:]
 
@@ -218,7 +250,8 @@ def main():
         one_thread()
         globals()[sys.argv[2]]()
         return
-    pythons = {"bare": sys.executable, "ours": sys.executable} | dict(given.split("=") for given in sys.argv[1:])
+    here = dict.fromkeys(("bare", "bare_on_threads", "ours"), sys.executable)
+    pythons = here | dict(given.split("=") for given in sys.argv[1:])
     found = {name: [] for name in pythons}
     with tempfile.TemporaryDirectory(dir=os.environ.get("W2_FOLDER")) as place:
         folder, draw = Path(place), np.random.default_rng(0)

@@ -10,7 +10,7 @@ import pytest
 distributed = pytest.importorskip("distributed")
 
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, Synthetic  # noqa: E402
-from archipel.cluster import ShardedEngine, connected, player_on  # noqa: E402
+from archipel.cluster import Shard, ShardedEngine, connected, player_on  # noqa: E402
 from archipel.errors import BadInput, Diverged, Missing  # noqa: E402
 from archipel.simulate import blocks  # noqa: E402
 from archipel.simulate.checkpoint import Keep  # noqa: E402
@@ -25,10 +25,10 @@ SMALL = Federation(Linear(clients=6, size=4), OnlineFed(step=0.05), rounds=12, e
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Three workers in this process."""
+    """Four workers in this process."""
     with (
         distributed.LocalCluster(
-            n_workers=3, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+            n_workers=4, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
         ) as workers,
         distributed.Client(workers) as client,
     ):
@@ -59,14 +59,21 @@ def test_a_refusal_comes_whole_from_another_process():
     assert str(found) == str(BadInput("algorithm.step", 3, "less")) and found.key == "algorithm.step"
 
 
-def test_shards_have_the_bits_of_one_process(cluster, monkeypatch):
+@pytest.mark.parametrize("workers", [1, 3, 4])
+def test_shards_have_the_bits_of_one_process(workers, cluster, monkeypatch):
+    """However many there are; and none has the data of others' clients."""
+    client, play_all, begin = cluster[1], ShardedEngine.play_all, Shard.begin
+    known = dict(sorted(client.scheduler_info()["workers"].items())[:workers])
+    monkeypatch.setattr(client, "scheduler_info", lambda: {"workers": known})
     monkeypatch.setattr(blocks, "LARGE", 20)
-    played = []
-    play_all = ShardedEngine.play_all
+    played, shards = [], {}
     monkeypatch.setattr(ShardedEngine, "play_all", lambda self, n: played.append(len(self.shards)) or play_all(self, n))
-    found = run(STAR, play=player_on(cluster[1]))
-    assert played == [3] * 24
+    monkeypatch.setattr(Shard, "begin", lambda self, *given: shards.update({self.first: self}) or begin(self, *given))
+    found = run(STAR, play=player_on(client))
+    assert played == [workers] * 24
     same(STAR.run(), found)
+    laws = [np.flatnonzero(shard.instance.task.source.law[:, 0]) for _, shard in sorted(shards.items())]
+    assert len(laws) == workers and np.array_equal(np.concatenate(laws), np.arange(83))
 
 
 def test_a_sharded_run_goes_on_from_a_checkpoint(cluster, monkeypatch, tmp_path):
@@ -74,6 +81,15 @@ def test_a_sharded_run_goes_on_from_a_checkpoint(cluster, monkeypatch, tmp_path)
     run(STAR.with_(rounds=16), keep=Keep(tmp_path), play=player_on(cluster[1]))
     found = run(STAR, keep=Keep(tmp_path, resume=True), play=player_on(cluster[1]))
     same(STAR.run(), found)
+
+
+def test_a_sharded_run_starts_from_weights(cluster, monkeypatch, tmp_path):
+    monkeypatch.setattr(blocks, "LARGE", 20)
+    STAR.run().save(tmp_path)
+    start = tmp_path / "model.npz"
+    found = run(STAR, keep=Keep(start=start), play=player_on(cluster[1]))
+    same(STAR.run(keep=Keep(start=start)), found)
+    assert found.rows != STAR.run().rows
 
 
 def test_without_dask_there_is_a_sentence(monkeypatch):

@@ -87,7 +87,8 @@ def player_on(client: Any) -> Callable[..., Recorder]:
             made: list[ShardedEngine] = []
 
             def engine_of(instance: Instance) -> ShardedEngine:
-                made.append(ShardedEngine(client, federation, instance, recorder.keeps))
+                begun = recorder.keep.start is not None
+                made.append(ShardedEngine(client, federation, instance, recorder.keeps, begun))
                 return made[0]
 
             recorder.engine_of = engine_of
@@ -122,11 +123,17 @@ def play_seed(table: dict[str, Any], seed: int, strict: bool, keep: Keep) -> dic
 
 
 class Shard:
-    """Some blocks of a federation, on a worker. All tables are there, and memory only for the rows that are used."""
+    """Some blocks of a federation, on a worker. All tables are there, and memory only for the rows of its clients.
 
-    def __init__(self, table: dict[str, Any], seed: int, first: int, last: int):
+    A problem that computes its data (`Problem.takes_part`) makes those of its clients only; one that reads or draws
+    everyone's at once does so here too.
+    """
+
+    def __init__(self, table: dict[str, Any], seed: int, first: int, last: int, clients: int):
         prepare_cache()
-        self.instance = Federation.from_table(table).instance(seed)
+        federation = Federation.from_table(table)
+        setup = federation.setup(seed, part=clients_of(first, last, clients))
+        self.instance = federation.instance(seed, setup)
         self.blocks, self.first, self.last = Blocks(self.instance), first, last
 
     def begin(self, first: int, last: int) -> None:
@@ -155,23 +162,30 @@ class Shard:
             mine[...] = given
 
 
+def clients_of(first: int, last: int, clients: int) -> slice:
+    """Who is in some blocks."""
+    return slice(clients * first // BLOCKS, clients * last // BLOCKS)
+
+
 def rows_of(instance: Instance, first: int, last: int) -> list[Any]:
     """What the clients of some blocks have: their rows in all tables that change."""
-    clients = instance.task.clients
-    part = slice(clients * first // BLOCKS, clients * last // BLOCKS)
+    part = clients_of(first, last, instance.task.clients)
     source = [array for name, array in remembered(instance).items() if not name.endswith(".horizon")]
     return [array[part] for array in (*leaves(instance.plan.tables[instance.data_role]), *source)]
 
 
 class ShardedEngine(BlockEngine):
     """Plays a large star on the workers of a cluster. `keeps` says whether its state is written down at measurements;
-    then, and where somebody looks at clients, tables come back after each stretch of rounds.
+    then, and where somebody looks at clients, tables come back after each stretch of rounds. `begun`: clients start
+    from weights that no description has.
     """
 
-    def __init__(self, client: Any, federation: Federation, instance: Instance, keeps: Callable[..., bool]):
+    def __init__(
+        self, client: Any, federation: Federation, instance: Instance, keeps: Callable[..., bool], begun: bool = False
+    ):
         prepare_cache()
         super().__init__(instance)
-        self.client, self.federation, self.instance = client, federation, instance
+        self.client, self.federation, self.instance, self.begun = client, federation, instance, begun
         self.shards: list[tuple[int, int, Any]] = []
         self.workers: list[tuple[int, int, str]] = []
         server = leaves(instance.plan.tables["server"])
@@ -224,17 +238,17 @@ class ShardedEngine(BlockEngine):
         self.before = [array.copy() for array in self.small]
 
     def deal(self, n: int) -> None:
-        """Give every worker its blocks; later than at the start, with what their clients have."""
+        """Give every worker its blocks; where they do not start from nothing, with what their clients have."""
         workers = sorted(self.client.scheduler_info()["workers"])[:BLOCKS]
         ends = [BLOCKS * i // len(workers) for i in range(len(workers) + 1)]
-        table, seed = table_of(self.federation), self.instance.seed
+        table, seed, clients = table_of(self.federation), self.instance.seed, self.instance.task.clients
         self.workers = list(zip(ends, ends[1:], workers))
         made = [
-            self.client.submit(Shard, table, seed, begin, end, actor=True, workers=[worker], pure=False)
+            self.client.submit(Shard, table, seed, begin, end, clients, actor=True, workers=[worker], pure=False)
             for begin, end, worker in self.workers
         ]
         self.shards = [(begin, end, future.result()) for (begin, end, _), future in zip(self.workers, made)]
-        if n > 0:
+        if n > 0 or self.begun:
             for begin, end, shard in self.shards:
                 shard.be([np.ascontiguousarray(part) for part in rows_of(self.instance, begin, end)]).result()
 

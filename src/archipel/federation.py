@@ -37,6 +37,7 @@ from archipel.describe import (
 from archipel.environment import Environment, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
 from archipel.loading import is_of_file
+from archipel.part import WHOLE
 from archipel.parts.kind import Kind
 from archipel.problems import units
 from archipel.problems.poisoned import turned_around
@@ -153,10 +154,11 @@ class Federation(Checked):
         """Whether clients have names, and data that only they see."""
         return bool(self.clients.names or self.clients.roster)
 
-    def setup(self, seed: int | None = None, site: Site | None = None, known: Any = None) -> Setup:
+    def setup(self, seed: int | None = None, site: Site | None = None, known: Any = None, part: slice = WHOLE) -> Setup:
         """The data and the graph of a seed; at a site, where clients have names, its own data only.
 
-        `known` are units that were found together, where the description asks for them.
+        `known` are units that were found together, where the description asks for them. `part` are the clients whose
+        rows are needed, of a shard on a cluster.
         """
         seed = self.seed if seed is None else seed
         problem = self.in_units(seed, site, known) if self.problem.finds_units else self.problem
@@ -169,7 +171,8 @@ class Federation(Checked):
             task = self.problem.task(seed, self.rounds, dtype, data_kind, graph)
         else:
             people = [self.clients.people(site)] if self.named else []
-            task = problem.task(seed, self.rounds, dtype, data_kind, *people)
+            some = {"part": part} if self.problem.takes_part else {}
+            task = problem.task(seed, self.rounds, dtype, data_kind, *people, **some)
             graph = topology.build(task.clients, seed, task.names or None)
         attack = self.environment.attack
         if attack.share > 0 and attack.kind == "labels":
@@ -177,7 +180,7 @@ class Federation(Checked):
         privacy = self.privacy and self.privacy.ordered(partial(names_in, graph))
         if self.problem.finds_units:
             privacy = units.left_of(privacy, self.problem.price, task.clients, seed)
-        return Setup(task, graph, dtype, self.rounds, seed, privacy, attack if attack.forges else None)
+        return Setup(task, graph, dtype, self.rounds, seed, privacy, attack if attack.forges else None, part=part)
 
     def in_units(self, seed: int, site: Site | None, known: Any) -> Any:
         """The problem in units that are found together: by a simulation, or by nodes before their first round."""
@@ -207,7 +210,8 @@ class Federation(Checked):
             raise BadInput("environment.attack.kind", setup.attack.kind, right)
         if setup.start is not None:
             check_start(plan, setup.start, kind_of(self.algorithm))
-        conditions = self.environment.ordered(partial(names_in, setup.graph)).conditions(setup.task.clients, setup.seed)
+        environment = self.environment.ordered(partial(names_in, setup.graph))
+        conditions = environment.conditions(setup.task.clients, setup.seed, setup.part)
         if self.algorithm.no_delays and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
             raise BadInput("environment.delay", self.environment.delay.kind, right)
@@ -215,7 +219,8 @@ class Federation(Checked):
         graph = setup.graph
         if plan.weigh is not None:
             graph = replace(graph, across=tuple(map(plan.weigh, graph.across)))
-        return Instance(plan, setup.task, all_edges(graph), conditions, setup.seed, role, graph=graph)
+        edges = all_edges(graph, setup.part)
+        return Instance(plan, setup.task, edges, conditions, setup.seed, role, graph=graph, part=setup.part)
 
     def engine_of(self, instance: Instance, side_by_side: bool = False) -> Engine:
         """The engine that plays an instance of this federation."""

@@ -3,6 +3,9 @@
 Large ones go on threads, and no bit depends on how many there are.
 """
 
+import platform
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -333,3 +336,30 @@ def test_one_large_run_has_a_thread_a_core_and_seeds_side_by_side_one(monkeypatc
     assert engines.engine_for(instance, side_by_side=True).threads == 1
     monkeypatch.setenv("ARCHIPEL_THREADS", "1")
     assert engines.engine_for(instance).threads == 1
+
+
+STEPS = """
+import resource
+import numpy as np
+from archipel import Federation
+from archipel.algorithms.deep import FedAvgDeep
+from archipel.problems.deep import Deep
+
+x, y = np.zeros((200, 1, 28, 28), np.uint8), np.arange(200) % 10
+np.savez("pictures.npz", x=x, y=y, x_test=x[:1], y_test=y[:1])
+problem = Deep(data="pictures.npz", model="cnn", widths=(32, 64, 128), clients=2)
+federation = Federation(problem, FedAvgDeep(0.01, 50), rounds=6, engine="parallel")
+engine = federation.engine_of(federation.instance(1))
+taken = [0]
+for n in range(6):
+    engine.advance(n, n + 1)
+    taken.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(np.diff(taken).min())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library frees in another way")
+def test_steps_on_threads_use_again_what_steps_before_them_freed(tmp_path):
+    """In a process of its own: what is kept depends on all that was ever freed in one. A new thread begins anew."""
+    done = subprocess.run([sys.executable, "-c", STEPS], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 2_500  # pages of the best round: less than one step uses, and it has four

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from archipel.describe import key
 from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, normals, uniform, uniforms
 from archipel.errors import BadInput
 from archipel.node import cosine, cosines, fetch, kernel
+from archipel.part import WHOLE, drawn, ends, placed
 from archipel.problems.frame import Frame
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
@@ -152,6 +153,8 @@ class Synthetic(Problem):
     Client k is in group k mod groups of those that `samples` has.
     """
 
+    takes_part: ClassVar[bool] = True
+
     clients: int = key(256, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
     samples: tuple[int, ...] = key(
         (500, 1000, 1500, 2000), "how many samples a client of each group sees within the horizon", at_least=0
@@ -170,7 +173,7 @@ class Synthetic(Problem):
         if not self.samples or max(self.samples) > self.horizon:
             raise BadInput("problem.samples", self.samples, f"sizes from 0 to the horizon ({self.horizon})")
 
-    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *, part: slice = WHOLE) -> Task:
         """The clients' laws, the test set and the feature space of a seed."""
         if data_kind != "stream":
             raise BadInput("problem.kind", "synthetic", "data that is stored, for this algorithm; (39) is a stream")
@@ -179,7 +182,7 @@ class Synthetic(Problem):
         source = Streams(
             np.zeros((self.clients, LAGS), dtype),
             np.zeros((self.clients, 1), np.int64),
-            self.laws(self.clients, seed, 1).astype(dtype),
+            placed(self.laws(self.clients, seed, 1, part).astype(dtype), part, self.clients),
             function,
             np.array([self.horizon, self.change or np.iinfo(np.int64).max], np.int64),
             world.directions,
@@ -197,23 +200,27 @@ class Synthetic(Problem):
             return squared_error(models, test_x, y)
 
         def inputs(samples: int) -> Iterator[Any]:
-            return self.rehearse(source.law, world, seed, samples)
+            first = self.laws(self.clients, seed, 1, slice(0, REHEARSED)).astype(dtype)
+            return self.rehearse(first, world, seed, samples)
 
         frame = Frame((4,), NAMES, world=world)
         return Task(
             source, sample, observe, self.features, self.clients, score, inputs, frame=frame, ahead=Ahead(draw, look)
         )
 
-    def laws(self, clients: int, seed: int, purpose: int) -> Any:
+    def laws(self, clients: int, seed: int, purpose: int, part: slice = WHOLE) -> Any:
         """Each client's theta, mean, deviation, noise and number of samples, as section V-A says."""
-        draw = np.random.default_rng([seed, purpose])
-        sizes = np.asarray(self.samples)[np.arange(clients) % len(self.samples)]
+
+        def between(low: float, high: float, column: int) -> Any:
+            return low + (high - low) * drawn([seed, purpose], part, clients, column)
+
+        sizes = np.asarray(self.samples)[np.arange(*ends(part, clients)) % len(self.samples)]
         return np.stack(
             [
-                draw.uniform(0.2, 0.9, clients),
-                draw.uniform(-0.2, 0.2, clients),
-                np.sqrt(draw.uniform(0.2, 1.2, clients)),
-                np.sqrt(draw.uniform(0.005, 0.03, clients)),
+                between(0.2, 0.9, 0),
+                between(-0.2, 0.2, 1),
+                np.sqrt(between(0.2, 1.2, 2)),
+                np.sqrt(between(0.005, 0.03, 3)),
                 sizes,
             ],
             1,
@@ -227,8 +234,8 @@ class Synthetic(Problem):
         return past, law[:, 3] * draw.standard_normal(self.test)
 
     def rehearse(self, law: Any, world: Any, seed: int, samples: int) -> Iterator[Any]:
-        """For each of the first clients, feature vectors as it will see them (the law's, not the run's own draws)."""
-        signal = signals(law[:REHEARSED].astype(float), np.random.default_rng([seed, 4]))
+        """For each client of some laws, feature vectors as it will see them (the law's, not the run's own draws)."""
+        signal = signals(law.astype(float), np.random.default_rng([seed, 4]))
         past = np.stack([next(signal) for _ in range(samples)], 1)
         for mine in past:
             yield mapped(world, mine[:, SEEN].astype(world.phases.dtype))

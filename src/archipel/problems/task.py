@@ -17,13 +17,14 @@ class Problem(Checked):
     section: ClassVar[str] = "problem"
     clustered: ClassVar[bool] = False  # its data follow the clusters of the graph, which `task` is then given
     takes_clients: ClassVar[bool] = False  # of a [clients] table, with data of their own
+    takes_part: ClassVar[bool] = False  # `task` can make the rows of some clients only: part = slice(first, last)
 
     @property
     def finds_units(self) -> bool:
         """Whether units of the data are found together, before the first round, and paid for (`units`)."""
         return False
 
-    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *more: Any) -> "Task":
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *more: Any, **some: Any) -> "Task":
         """The data of a seed."""
         raise NotImplementedError
 

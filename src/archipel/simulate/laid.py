@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.node import FEW, Few, tabled
+from archipel.part import WHOLE
 from archipel.problems.task import Ahead
 from archipel.simulate.instance import Instance
 from archipel.simulate.openings import (
@@ -45,10 +46,11 @@ class Rounds(NamedTuple):
     board: Board
     mails: list[Mail]
     defers: bool  # whether clients that cannot be reached are played later
+    part: slice = WHOLE  # of nodes with data, who are there
 
     def begin(self, first: int, last: int) -> None:
         """A stretch of rounds, at whose end all nodes have played all of them."""
-        self.board.played[...] = first
+        self.board.played[self.part] = first
         self.board.until[0] = last - 1 if self.defers else first
 
     @property
@@ -116,7 +118,8 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
         np.zeros(task.clients, np.bool_), np.zeros(task.clients if later else 0, np.bool_), tabled(some_nodes(), parts),
         np.zeros((parts, 16), np.int64), np.zeros(task.clients, np.int32), np.zeros(1, np.int64),
     )  # fmt: skip
-    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails, done == 2 and defers(instance))
+    later_on = done == 2 and defers(instance)
+    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails, later_on, instance.part)
 
 
 def defers(instance: Instance) -> bool:
@@ -124,7 +127,8 @@ def defers(instance: Instance) -> bool:
     plan, role = instance.plan, instance.data_role
     alone = all(isinstance(turn, Tell) or turn.forge is None for turn in plan.turns)
     alone = alone and not any(role in (turn.sender, turn.receiver) for turn in plan.turns[2:])
-    return alone and (len(instance.conditions.recorded) > 0 or bool((instance.conditions.chance < 1).any()))
+    chance, recorded = instance.conditions.chance[:, instance.part], instance.conditions.recorded
+    return alone and (len(recorded) > 0 or bool((chance < 1).any()))
 
 
 def some_nodes() -> Few:
@@ -155,13 +159,24 @@ def mail_of(instance: Instance, i: int, parts: int) -> Mail:
     """The words, inboxes and links of a turn."""
     turn, late = instance.plan.turns[i], instance.plan.late
     senders, receivers = instance.count(turn.sender), instance.count(turn.receiver)
-    routes = routes_of(instance.links[turn.sender, turn.receiver], senders)
+    edges, back = instance.links[turn.sender, turn.receiver], instance.links.get((turn.receiver, turn.sender), ())
+    between = {turn.sender, turn.receiver} == {"client", "server"} and instance.count("server") == 1
+    routes = routes_of_star(edges[0], back[0]) if between else routes_of(edges, senders)
     if isinstance(turn, Tell):
         return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i, instance.nothing)
-    lates = np.full(senders, SILENT, np.int16)
+    lates = np.zeros(senders, np.int16)
+    lates[instance.part if turn.sender == instance.data_role else WHOLE] = SILENT
     inboxes = tabled(turn.inbox, (late + 1) * receivers)
     attack = instance.nothing if turn.forge is None else turn.forge.attack
     return Mail(tabled(turn.word, senders), lates, inboxes, routes, late + 1, i, attack)
+
+
+def routes_of_star(edges: Any, back: Any) -> Routes:
+    """Links between clients and their one server, and `back`: nothing is sorted, and no array is there twice."""
+    return Routes(
+        edges.starts[None], edges.senders, edges.weights, edges.senders,
+        edges.fan_out[None], back.starts[None], back.senders, back.weights,
+    )  # fmt: skip
 
 
 def routes_of(phases: Any, senders: int) -> Routes:

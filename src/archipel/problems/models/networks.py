@@ -208,9 +208,9 @@ class Network:
     def views(self, vector: Any) -> list[Any]:
         """A flat vector as tensors of the parameters' shapes, without a copy."""
         import torch
+        from torch._utils import _unflatten_dense_tensors
 
-        parts = torch.from_numpy(vector).split(self.sizes)
-        return [part.view(shape) for part, shape in zip(parts, self.shapes)]
+        return list(_unflatten_dense_tensors(torch.from_numpy(vector), self.parameters))  # a call, not two a parameter
 
     def bind(self, model: Any) -> None:
         """Let the parameters be views of this vector."""
@@ -245,15 +245,17 @@ class Network:
         self.bind(model)
         x, y = self.batch(data, rows)
         loss = self.loss(self.module(x), y)
-        check_losses(loss.detach())
-        return loss.detach(), torch.autograd.grad(loss, self.parameters)
+        found = loss.detach()
+        check_losses(found)
+        return found, torch.autograd.grad(loss, self.parameters)
 
     def gradient(self, out: Any, model: Any, data: Any, rows: Any) -> float:
         """out = the mean gradient over a batch; returns the mean loss."""
+        import torch
+
         with one_thread():
             loss, slopes = self.slopes(model, data, rows)
-            for view, slope in zip(self.views(out), slopes):
-                view.copy_(slope)
+            torch.cat([slope.flatten() for slope in slopes], out=torch.from_numpy(out))
             return float(loss)
 
     def descend(self, model: Any, data: Any, rows: Any, step: float) -> None:

@@ -6,6 +6,7 @@ back gives both, and the norms of linear layers need no gradient at all (Goodfel
 2023). *By example*: `torch.func`, for any other module.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -55,7 +56,7 @@ def check_losses(losses: Any) -> None:
     """A model that returns NaN is no model: say so, at the client where it happens."""
     import torch
 
-    if not torch.isfinite(losses).all():
+    if not (math.isfinite(losses.item()) if losses.dim() == 0 else torch.isfinite(losses).all()):
         raise BadInput(
             "problem.model",
             "NaN or infinite answers",

@@ -41,8 +41,9 @@ def gathered(parts: Sequence[Any], rows: Any) -> Any:
     base = parts[0]._base
     if base is None or any(part._base is not base for part in parts):
         return torch.stack([part[torch.from_numpy(few)] for part, few in zip(parts, rows)])
-    starts = [(part.storage_offset() - base.storage_offset()) // base.stride(0) for part in parts]
-    return base[torch.from_numpy(rows + np.array(starts)[:, None])]
+    offsets = np.array([part.storage_offset() for part in parts])
+    starts = (offsets - base.storage_offset()) // base.stride(0)
+    return base[torch.from_numpy(rows + starts[:, None])]
 
 
 class Stack:
