@@ -149,7 +149,8 @@ def principal(along: Any, centred: Any, way: Any, turned: Any) -> Any:
 def stands_out(top: Any, whole: Any, count: Any, size: Any) -> Any:
     """How far the largest eigenvalue is beyond the edge of noise, in its fluctuations there."""
     free = count - 1.0
-    edge = (math.sqrt(free) + math.sqrt(size)) ** 2
+    root = math.sqrt(free) + math.sqrt(size)
+    edge = root * root
     scale = math.sqrt(edge) * (1.0 / math.sqrt(free) + 1.0 / math.sqrt(size)) ** (1.0 / 3.0)
     left = free * size - edge
     if left <= 0.0 or whole <= top:
