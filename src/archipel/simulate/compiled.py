@@ -24,7 +24,7 @@ class CompiledEngine(Played):
 
     def __init__(self, instance: Instance, threads: int = 1):
         self.instance, self.rounds = instance, rounds_of(instance, threads)
-        self.board, self.arguments = held(self.rounds.board), held(self.rounds.chained)
+        self.board, self.arguments = held(self.rounds.board), held(self.rounds.arguments)
         self.parts = [threads if instance.count(role) >= SHARED else 1 for role in self.rounds.roles]
         self.kernel = build(advancing(self.rounds.steps))
         with uncollected():

@@ -40,7 +40,6 @@ class Rounds(NamedTuple):
 
     steps: tuple[Callable[..., Any], ...]
     arguments: tuple[Any, ...]  # of the steps
-    chained: Any  # the same, each with the rest in a pair
     roles: tuple[str, ...]  # whose step it is
     board: Board
     mails: list[Mail]
@@ -105,9 +104,6 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
         among = turn.sender == turn.receiver
         step = delivering(turn.hear, turn.merge, table[turn.receiver], among, turn.receiver == role)
         add(step, mails[i], turn.receiver)
-    chained: Any = ()
-    for mine in reversed(arguments):
-        chained = (mine, chained)
     others = [table for name, table in plan.tables.items() if name != role]
     rows = task.clients if later else parts
     board = Board(
@@ -116,7 +112,7 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
         np.zeros(task.clients, np.bool_), np.zeros(task.clients if later else 0, np.bool_), tabled(some_nodes(), parts),
         np.zeros((parts, 16), np.int64), np.zeros(task.clients, np.int32), np.zeros(1, np.int64),
     )  # fmt: skip
-    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails, done == 2 and defers(instance))
+    return Rounds(tuple(steps), tuple(arguments), tuple(nodes), board, mails, done == 2 and defers(instance))
 
 
 def defers(instance: Instance) -> bool:
