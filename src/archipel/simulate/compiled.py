@@ -23,7 +23,7 @@ class CompiledEngine(Played):
     """Plays an instance."""
 
     def __init__(self, instance: Instance, threads: int = 1):
-        self.instance, self.rounds = instance, rounds_of(instance, threads)
+        self.instance, self.threads, self.rounds = instance, threads, rounds_of(instance, threads)
         self.board, self.arguments = held(self.rounds.board), held(self.rounds.arguments)
         self.parts = [threads if instance.count(role) >= SHARED else 1 for role in self.rounds.roles]
         self.kernel = build(advancing(self.rounds.steps))
@@ -51,7 +51,7 @@ class CompiledEngine(Played):
                     raise problem
 
 
-def serve(play: Callable[..., None], orders: Any, done: Any) -> None:
+def serve(play: Callable[..., Any], orders: Any, done: Any) -> None:
     """A thread that plays what it is told. Two queues take a few microseconds a step, a pool's futures sixty."""
     while (order := orders.get()) is not None:
         try:

@@ -23,7 +23,7 @@ from numba.core.transforms import canonicalize_cfg
 from numba.core.types.functions import BaseFunction
 from numba.np import arrayobj
 
-PASSES = {"InlineClosureLikes": "closures", "WithLifting": "with", "NopythonRewrites": "array expressions"}
+PASSES = {"InlineClosureLikes", "WithLifting", "NopythonRewrites"}
 
 _signatures: dict[Any, Any] = {}
 
@@ -59,7 +59,13 @@ def hash_of(kind: Any) -> int:
 
 
 def values(self: Any) -> dict[str, Any]:
-    return defaults(type(self)) | self._values
+    kind: Any = type(self)
+    return defaults(kind) | self._values
+
+
+def hashed(self: Any) -> int:
+    kind: Any = type(self)
+    return hash_of(kind)
 
 
 def same(self: Any, other: Any) -> Any:
@@ -112,8 +118,8 @@ def needless(function: Any, allocates: bool) -> set[str]:
 def lighten() -> None:
     """Put these in place of Numba's own."""
     BaseFunction.get_call_type = remembered(BaseFunction.get_call_type)
-    TargetConfig.values, TargetConfig.__eq__ = values, same
-    TargetConfig.__hash__ = lambda self: hash_of(type(self))
+    options: Any = TargetConfig
+    options.values, options.__eq__, options.__hash__ = values, same, hashed
     PostProcessor.run = when_asked(PostProcessor.run)
     arrayobj.make_array = as_arrays(arrayobj.make_array)
     event.start_event, event.end_event = unless_llvm(event.start_event), unless_llvm(event.end_event)
