@@ -117,9 +117,10 @@ def needless(function: Any, allocates: bool) -> set[str]:
 
 def lighten() -> None:
     """Put these in place of Numba's own."""
-    BaseFunction.get_call_type = remembered(BaseFunction.get_call_type)
-    options: Any = TargetConfig
-    options.values, options.__eq__, options.__hash__ = values, same, hashed
+    function: Any = BaseFunction
+    function.get_call_type = remembered(function.get_call_type)
+    for name, mine in (("values", values), ("__eq__", same), ("__hash__", hashed)):
+        setattr(TargetConfig, name, mine)
     PostProcessor.run = when_asked(PostProcessor.run)
     arrayobj.make_array = as_arrays(arrayobj.make_array)
     event.start_event, event.end_event = unless_llvm(event.start_event), unless_llvm(event.end_event)
