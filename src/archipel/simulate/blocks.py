@@ -84,7 +84,7 @@ class Blocks:
         turn, mail = instance.plan.turns[1], self.rounds.mails[1]
         self.boxes = tabled(turn.inbox, mail.slots * BLOCKS)
         partial = mail._replace(inboxes=self.boxes)
-        self.board, self.arguments = held(self.rounds.board), held((self.rounds.arguments[0], (partial, ())))
+        self.board, self.arguments = held(self.rounds.board), held((self.rounds.arguments[0], partial))
         driver = build(advancing((self.rounds.steps[0], hearing(turn.hear))))
         with uncollected():
             self.kernel = entry(driver, 0, 0, -1, 0, BLOCKS, self.board, self.arguments)
@@ -105,7 +105,7 @@ class BlockEngine(Played):
         self.blocks = Blocks(instance)
         self.rounds = self.blocks.rounds
         self.mail = self.rounds.mails[1]
-        self.inboxes = held((self.mail, ()))
+        self.inboxes = held((self.mail,))
         self.merger = build(advancing((merging(instance.plan.turns[1].merge),)))
         with uncollected():
             self.merger(0, 0, -1, 0, 1, self.blocks.board, self.inboxes)

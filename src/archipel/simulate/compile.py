@@ -38,6 +38,7 @@ from numba.np import linalg
 
 from archipel import draws, node
 from archipel.disk import cache_home
+from archipel.simulate.lighter import needless
 
 asked, linalg.ensure_blas = linalg.ensure_blas, lambda: None  # asked at import: all of SciPy, which no kernel needs
 import numba.np.arraymath  # noqa: E402
@@ -70,6 +71,14 @@ class Linked(JITCodeLibrary):  # type: ignore[misc]
     def codegen(self) -> Any:
         return Linked.Absent(self._codegen)
 
+    def _optimize_functions(self, module: Any) -> None:
+        """Those that are defined here; Numba makes a list of passes for each that is only named, too."""
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
     def finalize(self) -> None:
         """Link what it calls; leave the rest to who calls it."""
         self._raise_if_finalized()
@@ -84,13 +93,36 @@ class Linked(JITCodeLibrary):  # type: ignore[misc]
         return 0
 
 
+class Called(Linked):
+    """The same of a function that LLVM may inline or not."""
+
+    def add_ir_module(self, module: Any) -> None:
+        for function in module.functions:
+            if not function.is_declaration:
+                function.attributes.discard("alwaysinline")
+        super().add_ir_module(module)
+
+
 class Inlined(Compiler):  # type: ignore[misc]
     """Numba's compiler, for functions whose code is `Linked`."""
 
+    library: type[Linked] = Linked
+
     def define_pipelines(self) -> Any:
-        self.state.library = Linked(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        self.state.library = self.library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
         self.state.library.enable_object_caching()
-        return super().define_pipelines()
+        pipelines, skipped = super().define_pipelines(), needless(self.state.func_id.func, self.state.flags.nrt)
+        for pipeline in pipelines:
+            pipeline.passes = [each for each in pipeline.passes if each[0].__name__ not in skipped]
+        return pipelines
+
+
+class Rare(Inlined):
+    """Numba's compiler, for functions that are long and `Called`. They have the options of all others: what they call
+    would be compiled once more for other options.
+    """
+
+    library = Called
 
 
 INLINE = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": Inlined, "_nrt": False}
@@ -166,7 +198,7 @@ def enable() -> None:
     for function in draws.DRAWS:
         if function not in _enabled:
             # nothing here divides by zero; to look would keep loops from being vectorised
-            options = {"forceinline": function not in draws.MANY, "error_model": "numpy"}
+            options = {"error_model": "numpy", "pipeline_class": Rare if function in draws.MANY else Inlined}
             register_jitable(**INLINE | options)(function)
             _enabled.add(function)
     for plain, loop in node.FAST.items():
@@ -176,7 +208,8 @@ def enable() -> None:
     for function in node.KERNELS:
         if function not in _enabled:
             math = set() if function in node.EXACT else MATH  # left out, it would be the caller's
-            options = {"fastmath": math, "forceinline": function not in node.RARE, "_nrt": may_allocate(function)}
+            pipeline = Rare if function in node.RARE else Inlined
+            options = {"fastmath": math, "pipeline_class": pipeline, "_nrt": may_allocate(function)}
             register_jitable(**INLINE | options)(function)
             _enabled.add(function)
 

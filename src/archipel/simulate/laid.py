@@ -41,7 +41,6 @@ class Rounds(NamedTuple):
 
     steps: tuple[Callable[..., Any], ...]
     arguments: tuple[Any, ...]  # of the steps
-    chained: Any  # the same, each with the rest in a pair
     roles: tuple[str, ...]  # whose step it is
     board: Board
     mails: list[Mail]
@@ -107,9 +106,6 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
         among = turn.sender == turn.receiver
         step = delivering(turn.hear, turn.merge, table[turn.receiver], among, turn.receiver == role)
         add(step, mails[i], turn.receiver)
-    chained: Any = ()
-    for mine in reversed(arguments):
-        chained = (mine, chained)
     others = [table for name, table in plan.tables.items() if name != role]
     rows = task.clients if later else parts
     board = Board(
@@ -119,7 +115,7 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
         np.zeros((parts, 16), np.int64), np.zeros(task.clients, np.int32), np.zeros(1, np.int64),
     )  # fmt: skip
     later_on = done == 2 and defers(instance)
-    return Rounds(tuple(steps), tuple(arguments), chained, tuple(nodes), board, mails, later_on, instance.part)
+    return Rounds(tuple(steps), tuple(arguments), tuple(nodes), board, mails, later_on, instance.part)
 
 
 def defers(instance: Instance) -> bool:

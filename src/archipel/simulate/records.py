@@ -9,6 +9,7 @@ loads say so, hence loops look nothing up twice. No array is counted: whoever ho
 
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numba
@@ -20,7 +21,7 @@ from numba.core.datamodel import models
 from numba.core.imputils import lower_builtin, lower_getattr_generic
 from numba.core.typing.templates import AttributeTemplate, infer_getattr
 from numba.extending import NativeValue, register_model, type_callable, typeof_impl, unbox
-from numba.np.arrayobj import make_array, populate_array
+from numba.np import arrayobj
 from numba.np.numpy_support import as_dtype
 
 from archipel import node
@@ -74,12 +75,18 @@ class Addressed(types.Type):  # type: ignore[misc]
     def seen(self, part: Any) -> Any:
         """The type of a field, as code sees it."""
         if is_record(part):
-            return Addressed(part, self.row)
+            return addressed(part, self.row)
         if self.row and isinstance(part, types.Array):
             if part.ndim == 1:
                 return part.dtype
             return part.copy(ndim=part.ndim - 1, layout="C" if part.layout == "C" else "A")
         return part
+
+
+@cache
+def addressed(kind: Any, row: bool) -> Addressed:
+    """The type, made once: every use of a field asks for it."""
+    return Addressed(kind, row)
 
 
 @register_model(Addressed)
@@ -93,7 +100,7 @@ class Record:
 
     def __init__(self, record: Any):
         self.record = record
-        self.type = Addressed(numba.typeof(record), False)
+        self.type = addressed(numba.typeof(record), False)
         self.block = np.array(list(heads(record, self.type.kind)), np.int64)
         self.address = self.block.ctypes.data
 
@@ -190,15 +197,15 @@ def array_of(context: Any, builder: Any, kind: Any, part: Any, block: Any, at: i
     if kind.row and dims == 1:
         return context.unpack_value(builder, part.dtype, pointer)
     seen = kind.seen(part)
-    made = make_array(seen)(context, builder)
-    populate_array(made, data=pointer, shape=shape, strides=strides, itemsize=size, meminfo=None)
+    made = arrayobj.make_array(seen)(context, builder)
+    arrayobj.populate_array(made, data=pointer, shape=shape, strides=strides, itemsize=size, meminfo=None)
     return made._getvalue()
 
 
 @type_callable(node.row)
 def _type_row(_context: Any) -> Any:
     def typed(table: Any, k: Any) -> Any:
-        return Addressed(table.kind, True) if isinstance(table, Addressed) and not table.row else None
+        return addressed(table.kind, True) if isinstance(table, Addressed) and not table.row else None
 
     return typed
 
@@ -236,7 +243,7 @@ def _fetch(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @lower_builtin(node.fetch, types.Array, types.Integer)
 def _fetch_row(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    array = make_array(signature.args[0])(context, builder, value=args[0])
+    array = arrayobj.make_array(signature.args[0])(context, builder, value=args[0])
     number = context.cast(builder, args[1], signature.args[1], types.intp)
     stride = cgutils.unpack_tuple(builder, array.strides, signature.args[0].ndim)[0]
     ask_for(builder, builder.ptrtoint(array.data, ir.IntType(64)), stride, number)
@@ -276,5 +283,5 @@ def wipe(context: Any, builder: Any, kind: Any, value: Any) -> None:
             continue
         if part.layout != "C" or part.ndim < 2:
             raise TypeError(f"{name} of {kind.kind} cannot be cleared: it is not a table")
-        array = make_array(kind.seen(part))(context, builder, value=found)
+        array = arrayobj.make_array(kind.seen(part))(context, builder, value=found)
         cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)

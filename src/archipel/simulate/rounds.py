@@ -218,37 +218,24 @@ def telling(
 # --- a round --------------------------------------------------------------------------------------------------------
 
 
-@cache
-def in_turn(first: Callable[..., Any], rest: Callable[..., Any] | None) -> Callable[..., Any]:
-    """A step, and those after it; of `which` is at least 0, only the step of that number."""
-    if rest is None:
+def in_turn(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    """One step after the other; if `which` is at least 0, only the step of that number.
 
-        @kernel
-        def last(n: Any, which: Any, at: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
-            if which < 0 or which == at:
-                first(n, part, parts, board, args[0])
-
-        return last
-    after: Callable[..., Any] = rest
-
-    @kernel
-    def both(n: Any, which: Any, at: Any, part: Any, parts: Any, board: Any, args: Any) -> None:
-        if which < 0 or which == at:
-            first(n, part, parts, board, args[0])
-        after(n, which, at + 1, part, parts, board, args[1])
-
-    return both
+    Written out, as steps and their tables differ in type; in one function, as each takes its time to compile.
+    """
+    lines = [f"    if which < 0 or which == {i}: step_{i}(n, part, parts, board, args[{i}])" for i in range(len(steps))]
+    names: dict[str, Any] = {f"step_{i}": step for i, step in enumerate(steps)} | {"__name__": __name__}
+    exec("\n".join(["def play(n, which, part, parts, board, args):", *lines]), names)
+    return kernel(names["play"])
 
 
 @cache
 def advancing(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     """Rounds `first` to `last` - 1, for part `part` of `parts`; all steps, or one."""
-    play: Any = None
-    for step in reversed(steps):
-        play = in_turn(step, play)
+    play = in_turn(steps)
 
     def advance(first, last, which, part, parts, board, args):
         for n in range(first, last):
-            play(n, which, 0, part, parts, board, args)
+            play(n, which, part, parts, board, args)
 
     return advance

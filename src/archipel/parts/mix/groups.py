@@ -17,7 +17,7 @@ import numpy as np
 
 from archipel.draws import GRAPH, uniform
 from archipel.errors import BadInput
-from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec, rare
+from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, fill, kernel, matvec, rare
 from archipel.problems.losses.supervised import LOGISTIC
 
 POWER = 100  # steps of the power method
@@ -110,8 +110,7 @@ def room_for(nodes: int, size: int, most: int) -> Room:
 def gather(points: Any, labels: Any, group: Any, count: Any, room: Any) -> Any:
     """The members of a group, their signatures less the group's mean; the sum of squares of these, returned."""
     i, whole, size = 0, 0.0, points.shape[1]
-    for j in range(size):
-        room.way[j] = 0.0
+    fill(room.way, 0.0)
     for k in range(labels.shape[0]):
         if labels[k] == group:
             room.members[i] = k
@@ -149,7 +148,8 @@ def principal(along: Any, centred: Any, way: Any, turned: Any) -> Any:
 def stands_out(top: Any, whole: Any, count: Any, size: Any) -> Any:
     """How far the largest eigenvalue is beyond the edge of noise, in its fluctuations there."""
     free = count - 1.0
-    edge = (math.sqrt(free) + math.sqrt(size)) ** 2
+    root = math.sqrt(free) + math.sqrt(size)
+    edge = root * root
     scale = math.sqrt(edge) * (1.0 / math.sqrt(free) + 1.0 / math.sqrt(size)) ** (1.0 / 3.0)
     left = free * size - edge
     if left <= 0.0 or whole <= top:
@@ -219,8 +219,7 @@ def centres(points: Any, labels: Any, count: Any, room: Any) -> None:
     """The mean signature of each group, and its size."""
     for q in range(count):
         room.sizes[q] = 0.0
-        for j in range(points.shape[1]):
-            room.means[q, j] = 0.0
+        fill(room.means[q], 0.0)
     for k in range(labels.shape[0]):
         if labels[k] >= 0:
             room.sizes[labels[k]] += 1.0
@@ -309,30 +308,23 @@ def group(points: Any, labels: Any, most: Any, room: Any) -> Any:
 
 @rare
 def rename(labels: Any, before: Any, count: Any, most: Any, room: Any) -> None:
-    """Give groups the numbers they had before, those that share most first; new groups get free numbers."""
+    """Give groups the numbers they had before, those that share most first; new groups get the first free numbers."""
     shared, names, taken = room.shared, room.names, room.taken
     for q in range(most):
         names[q] = -1
         taken[q] = 0.0
-        for r in range(most):
-            shared[q, r] = 0.0
+        fill(shared[q], 0.0)
     for k in range(labels.shape[0]):
         if labels[k] >= 0:
             shared[labels[k], before[k]] += 1.0
     for _ in range(count):
-        best, new, old = 0.0, -1, -1
+        best, new, old = -1.0, 0, 0
         for q in range(count):
             for r in range(most):
                 if names[q] < 0 and taken[r] == 0.0 and shared[q, r] > best:
                     best, new, old = shared[q, r], q, r
-        if new >= 0:
-            names[new] = old
-            taken[old] = 1.0
-    for q in range(count):
-        for r in range(most):
-            if names[q] < 0 and taken[r] == 0.0:
-                names[q] = r
-                taken[r] = 1.0
+        names[new] = old
+        taken[old] = 1.0
     for k in range(labels.shape[0]):
         labels[k] = names[labels[k]] if labels[k] >= 0 else before[k]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import NOTHING, SAID, assign, kernel, rare, repeated
+from archipel.node import NOTHING, SAID, assign, fill, kernel, rare, repeated
 from archipel.parts.mix.groups import (
     Room,
     Signatures,
@@ -78,20 +78,20 @@ def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 @rare
 def relabel(me: Any, settings: Any, stamp: Any) -> None:
     """Clients move to their clusters; a new cluster starts from its mean signature, the same at every server."""
-    seen, mine, most = me.across, me.mix, settings.across.most
+    seen, mine, most, everyone = me.across, me.mix, settings.across.most, me.across.everyone
     fresh, means, sizes = seen.room.labels, seen.room.means, seen.room.sizes
     for k in range(fresh.shape[0]):
-        fresh[k] = seen.everyone[k] if seen.stamps[k] == stamp else -1
+        fresh[k] = everyone[k] if seen.stamps[k] == stamp else -1
     centres(seen.signatures, fresh, most, seen.room)
     for k in range(fresh.shape[0]):
-        sizes[seen.everyone[k]] += 1.0 if fresh[k] < 0 else 0.0
+        sizes[everyone[k]] += 1.0 if fresh[k] < 0 else 0.0
     for i in range(mine.members[0]):
-        mine.label[i] = seen.everyone[seen.ids[i]]
+        mine.label[i] = everyone[seen.ids[i]]
     for q in range(most):
         if sizes[q] > 0.0 and mine.known[q] == 0:
             assign(mine.own[q], means[q])
+            fill(mine.psi[q], 0.0)
             for j in range(means.shape[1]):
-                mine.psi[q, j] = 0.0
                 mine.anchor[q, j] = mine.degree[0] * means[q, j]
         mine.known[q] = 1 if sizes[q] > 0.0 else 0
         mine.used[q] = mine.known[q]

@@ -1,0 +1,129 @@
+"""What Numba's compiler works out over and over, worked out once. What it compiles stays the same.
+
+Most of the time to compile a kernel is Numba's own Python. A third of that goes into these:
+
+1. The type of `a * b` is found by trying every way to multiply that was ever declared, anew for every product in the
+   code. Answers that depend on the types of the arguments alone are kept.
+2. Compiler options are compared and hashed as tables of all of them, though most are never set.
+3. How long each variable lives is worked out after every change to a function, nine times, and used once.
+4. Every use of an array looks for a way in which it might not be one, in all that was ever declared.
+5. Every call of LLVM is announced to timers, two for each function that is being compiled around it.
+6. Functions are searched for closures and array expressions, of which ours have none (`PASSES`).
+"""
+
+from collections.abc import Callable
+from functools import cache
+from types import CodeType
+from typing import Any
+
+from numba.core import event, types
+from numba.core.postproc import PostProcessor, VariableLifetime
+from numba.core.targetconfig import TargetConfig
+from numba.core.transforms import canonicalize_cfg
+from numba.core.types.functions import BaseFunction
+from numba.np import arrayobj
+
+PASSES = {"InlineClosureLikes", "WithLifting", "NopythonRewrites"}
+
+_signatures: dict[Any, Any] = {}
+
+
+def remembered(search: Callable[..., Any]) -> Callable[..., Any]:
+    """A search for the signature of a call that remembers those of Numba's own operations. An `overload` is looked up
+    each time: which of its compiled forms is meant depends on the options of the caller.
+    """
+
+    def found(self: Any, context: Any, args: Any, kws: Any) -> Any:
+        key = self, context, args
+        known = None if kws else _signatures.get(key)
+        if known is not None:
+            return known
+        signature = search(self, context, args, kws)
+        if signature is not None and not kws and self._impl_keys.get(signature.args) is self.typing_key:
+            _signatures[key] = signature
+        return signature
+
+    return found
+
+
+@cache
+def defaults(kind: Any) -> dict[str, Any]:
+    """All options of a kind as they are where nobody sets them."""
+    return {name: option.default for name, option in kind.options.items()}
+
+
+@cache
+def hash_of(kind: Any) -> int:
+    """The hash of options is that of their names: values need not have one."""
+    return hash(tuple(sorted(kind.options)))
+
+
+def values(self: Any) -> dict[str, Any]:
+    kind: Any = type(self)
+    return defaults(kind) | self._values
+
+
+def hashed(self: Any) -> int:
+    kind: Any = type(self)
+    return hash_of(kind)
+
+
+def same(self: Any, other: Any) -> Any:
+    if not isinstance(other, TargetConfig):
+        return NotImplemented
+    return self._values == other._values or self.values() == other.values()
+
+
+def when_asked(run: Callable[..., None]) -> Callable[..., None]:
+    """How long variables of our functions live is found when it is looked at, which is once."""
+
+    def processed(self: Any, emit_dels: bool = False, **more: Any) -> None:
+        code = self.func_ir
+        if emit_dels or code.is_generator or not code.func_id.modname.startswith("archipel."):
+            run(self, emit_dels, **more)
+            return
+        code.blocks = canonicalize_cfg(code.blocks)
+        code.variable_lifetime, code.generator_info = VariableLifetime(code.blocks), None
+
+    return processed
+
+
+def as_arrays(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The structure of an array's head, made once for each type; a plain array is only that."""
+
+    @cache
+    def made(kind: Any) -> Any:
+        structure = make(kind)
+        if type(kind) is types.Array:
+            del structure._make_refs
+        return structure
+
+    return made
+
+
+def unless_llvm(tell: Callable[..., None]) -> Callable[..., None]:
+    def told(kind: str, *data: Any, **more: Any) -> None:
+        if kind != "numba:llvm_lock":
+            tell(kind, *data, **more)
+
+    return told
+
+
+def needless(function: Any, allocates: bool) -> set[str]:
+    """The names of passes that would find nothing: a function without array expressions allocates nothing."""
+    inner = any(isinstance(constant, CodeType) for constant in function.__code__.co_consts)
+    return set() if inner or allocates else set(PASSES)
+
+
+def lighten() -> None:
+    """Put these in place of Numba's own."""
+    function: Any = BaseFunction
+    function.get_call_type = remembered(function.get_call_type)
+    for name, mine in (("values", values), ("__eq__", same), ("__hash__", hashed)):
+        setattr(TargetConfig, name, mine)
+    PostProcessor.run = when_asked(PostProcessor.run)
+    arrayobj.make_array = as_arrays(arrayobj.make_array)
+    event.start_event, event.end_event = unless_llvm(event.start_event), unless_llvm(event.end_event)
+
+
+lighten()
