@@ -21,7 +21,7 @@ from archipel.parts.mix import cluster_admm as servers
 from archipel.parts.mix import seeking_servers as seeking
 from archipel.parts.mix.borrow import taus_of
 from archipel.parts.mix.groups import check_look, curvature_of, diameter
-from archipel.parts.protect.told import pay_for, priced, tell, tell_openly
+from archipel.parts.protect.told import pay_for, priced, tell
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.models.learners import sizes_of
@@ -91,6 +91,8 @@ class Pgfl(Admm):
         mixed = servers.Clusters(self.penalty, edge, taus_of(self.tau, self.decay, setup.rounds), some, view.place)
         learned = clients.Primal(self.penalty, change, guard.radius)
         client = self.clients(view, solving_state(data, 2 * self.weights(setup, view)), made.state)
+        if policy is None:
+            client = client._replace(protect=client.protect._replace(told=client.model))  # by another name
         server = self.servers(setup, view)
         if self.start == "optimum" and task.apart:
             raise BadInput("algorithm.start", self.start, '"zero": nobody sees everyone\'s data')
@@ -99,12 +101,8 @@ class Pgfl(Admm):
         for s in range(view.servers if some else 0):
             servers.choose(server.mix.asked[s], server.mix.members[s, 0], some, key_of(setup.seed, s, BEFORE))
         client.mix.asked[:, 0] = server.mix.asked[view.server, view.place]
-        pay, told = pay_for(policy, clients.reach), tell_openly if policy is None else tell
-        settle = clients.follow if self.form == "exact" else clients.wait
-        act = clients.acting(
-            pay, clients.pulled(task.loss == SQUARED), solver_of(task.loss, guard.radius), told, settle
-        )
-        turns, sizes = self.turns(view, task.size, act, some), [task.size, view.clusters * task.size, task.size]
+        act, take = self.acts(task.loss, policy, guard.radius)
+        turns, sizes = self.turns(view, task.size, act, take, some), [task.size, view.clusters * task.size, task.size]
         settings, measure = settings_of(learned, made.settings, mixed), self.measuring(setup, view)
         if discovers:
             hops = max(1, diameter(setup.graph.links(), view.servers))
@@ -124,7 +122,16 @@ class Pgfl(Admm):
             raise BadInput("algorithm.form", self.form, '"exact", from zero, where clusters are to be discovered')
         return bool(setup.graph.clusters == 0)
 
-    def turns(self, view: View, size: int, act: Any, some: int) -> tuple[Any, ...]:
+    def acts(self, loss: int, policy: Any, radius: float) -> tuple[Any, Any]:
+        """What a client does, and how it takes its server's answer."""
+        solve, settle = solver_of(loss, radius), clients.follow if self.form == "exact" else clients.wait
+        minimise = (clients.in_ball if radius < np.inf else clients.in_place)(solve, loss == SQUARED)
+        say = clients.openly(settle) if policy is None else clients.noised(tell, settle)
+        published = clients.take_published_openly if policy is None else clients.take_published
+        take = clients.take_exact if self.form == "exact" else published
+        return clients.acting(pay_for(policy, clients.reach), minimise, say), take
+
+    def turns(self, view: View, size: int, act: Any, take: Any, some: int) -> tuple[Any, ...]:
         """Up, across, down."""
         exact, asking = self.form == "exact", servers.choose if some else servers.ask_all
         cube, count = np.zeros((view.clusters, size)), np.zeros(view.clusters, np.int64)
@@ -132,7 +139,7 @@ class Pgfl(Admm):
         gather, mix = (servers.solve, servers.agree) if exact else (servers.aggregate, servers.average)
         around, said = servers.Neighbours(cube, count), servers.Aggregates(cube, np.zeros(view.clusters, np.uint8))
         answer = servers.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
-        merge, take = servers.merging(mix, asking), clients.take_exact if exact else clients.take_published
+        merge = servers.merging(mix, asking)
         return (
             Turn("client", "server", act, servers.hear_client, gather, servers.Word(np.zeros(size)), heard),
             Turn("server", "server", servers.say_aggregates, servers.hear_server, merge, said, around),
@@ -290,9 +297,9 @@ class ClusterFl(Pgfl):
         """No neighbours, whatever the graph says."""
         return super().view(setup)._replace(degree=np.zeros(setup.graph.servers, np.int64))
 
-    def turns(self, view: View, size: int, act: Any, some: int) -> tuple[Any, ...]:
+    def turns(self, view: View, size: int, act: Any, take: Any, some: int) -> tuple[Any, ...]:
         """The turn across takes place, but nobody says anything."""
-        up, across, down = super().turns(view, size, act, some)
+        up, across, down = super().turns(view, size, act, take, some)
         return up, across._replace(act=servers.say_nothing), down
 
     def neighbours(self, setup: Setup) -> Any:

@@ -159,7 +159,8 @@ def mail_of(instance: Instance, i: int, parts: int) -> Mail:
     if isinstance(turn, Tell):
         return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i, instance.nothing)
     lates = np.full(senders, SILENT, np.int16)
-    inboxes = tabled(turn.inbox, (late + 1) * receivers)
+    rows = (late + 1) * receivers if late else min(parts, receivers)  # where none waits, one stays in the cache
+    inboxes = tabled(turn.inbox, rows)
     attack = instance.nothing if turn.forge is None else turn.forge.attack
     return Mail(tabled(turn.word, senders), lates, inboxes, routes, late + 1, i, attack)
 

@@ -47,7 +47,7 @@ class Mail(NamedTuple):
 
     words: Any  # a row a sender; of a Tell, a row a part or a receiver
     lates: Any  # (senders,): how many rounds late, LOST, or SILENT
-    inboxes: Any  # a row a receiver for each round to come
+    inboxes: Any  # a row a receiver for each round to come; where nothing may be late, a row a part: none waits
     routes: Routes
     slots: Any  # for how many rounds there are inboxes
     number: Any  # of the turn
@@ -168,14 +168,14 @@ def delivering(
                 if late != SILENT:
                     heard += 1
                 if 0 <= late < slots:
-                    box = row(boxes, ((n + late) % slots) * total + k)
+                    box = row(boxes, ((n + late) % slots) * total + k if slots > 1 else part)
                     hear(box, row(words, sender), settings, Edge(sender, routes.weights[e], late, n, routes.places[e]))
             kept = 1.0
             if among and 0 <= lates[k] < slots:
                 for e in range(routes.out_starts[phase, k], routes.out_starts[phase, k + 1]):
                     if not with_data or board.present[routes.receivers[e]]:
                         kept -= routes.out_weights[e]
-            box = row(boxes, (n % slots) * total + k)
+            box = row(boxes, (n % slots) * total + k if slots > 1 else part)
             now = Moment(k, n, key_of(board.seed, k + offset, n), -1, last - first, True, kept)
             merge(row(table, k), box, settings, now)
             clear(box)  # what is late, and finds nobody, waits until this inbox has its turn again
