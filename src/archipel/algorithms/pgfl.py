@@ -124,9 +124,9 @@ class Pgfl(Admm):
 
     def acts(self, loss: int, policy: Any, radius: float) -> tuple[Any, Any]:
         """What a client does, and how it takes its server's answer."""
-        solve, settle = solver_of(loss, radius), clients.follow if self.form == "exact" else clients.wait
+        solve, write = solver_of(loss, radius), clients.follow_and_say if self.form == "exact" else clients.say_after
         minimise = (clients.in_ball if radius < np.inf else clients.in_place)(solve, loss == SQUARED)
-        say = clients.openly(settle) if policy is None else clients.noised(tell, settle)
+        say = clients.openly(write) if policy is None else clients.noised(tell, write)
         published = clients.take_published_openly if policy is None else clients.take_published
         take = clients.take_exact if self.form == "exact" else published
         return clients.acting(pay_for(policy, clients.reach), minimise, say), take

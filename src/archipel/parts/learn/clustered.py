@@ -7,7 +7,7 @@ exact form the dual follows the model that was learned from, before it is said; 
 from functools import cache
 from typing import Any, NamedTuple
 
-from archipel.node import LEARNED, NOTHING, SAID, add_scaled, assign, kernel
+from archipel.node import LEARNED, NOTHING, SAID, add_scaled, assign, fast, in_order, kernel
 
 
 class Personal(NamedTuple):
@@ -71,29 +71,49 @@ def follow(me: Any, told: Any, settings: Any) -> None:
 
 
 @kernel
-def wait(me: Any, told: Any, settings: Any) -> None:
-    """As published: the dual follows when the server has answered."""
+def say_after(said: Any, me: Any, told: Any, settings: Any) -> None:
+    """As published, the dual follows when the server has answered; v_k = w_k - phi_k / rho."""
+    assign(said, told)
+    add_scaled(said, -1.0 / settings.learn.penalty, me.mix.dual)
+
+
+def follow_and_say(said: Any, me: Any, told: Any, settings: Any) -> None:
+    """The exact form: (5), then v_k."""
+    follow(me, told, settings)
+    say_after(said, me, told, settings)
+
+
+@in_order
+def follow_and_say_at_once(said: Any, dual: Any, base: Any, told: Any, penalty: Any, share: Any) -> None:
+    """In one pass: nothing waits for what was just written."""
+    for j in range(said.shape[0]):
+        dual[j] = (dual[j] + penalty * base[j]) + (-penalty) * told[j]
+        said[j] = told[j] + share * dual[j]
+
+
+@fast(follow_and_say)
+def follow_and_say_loop(said: Any, me: Any, told: Any, settings: Any) -> None:
+    penalty = settings.learn.penalty
+    follow_and_say_at_once(said, me.mix.dual, me.mix.base, told, penalty, -1.0 / penalty)
 
 
 @cache
-def openly(settle: Any) -> Any:
+def openly(write: Any) -> Any:
     @kernel
     def say(me: Any, said: Any, scale: Any, settings: Any, moment: Any) -> None:
         """What others know is the model itself."""
-        settle(me, me.model, settings)
-        assign(said.values, me.model)
+        write(said.values, me, me.model, settings)
 
     return say
 
 
 @cache
-def noised(tell: Any, settle: Any) -> Any:
+def noised(tell: Any, write: Any) -> Any:
     @kernel
     def say(me: Any, said: Any, scale: Any, settings: Any, moment: Any) -> None:
         """(12)."""
         tell(me, scale, settings, moment)
-        settle(me, me.protect.told, settings)
-        assign(said.values, me.protect.told)
+        write(said.values, me, me.protect.told, settings)
 
     return say
 
@@ -112,7 +132,6 @@ def acting(pay: Any, minimise: Any, say: Any) -> Any:
         if scale < 0.0:
             return LEARNED
         say(me, said, scale, settings, moment)
-        add_scaled(said.values, -1.0 / settings.learn.penalty, me.mix.dual)
         me.mix.spoke[0] = 1
         return SAID
 
