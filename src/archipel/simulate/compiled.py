@@ -8,19 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from archipel.simulate.compile import build, entry, uncollected
 from archipel.simulate.instance import Instance
-from archipel.simulate.laid import Played, rounds_of
+from archipel.simulate.laid import SHARED, Played, rounds_of
 from archipel.simulate.records import held
 from archipel.simulate.rounds import advancing
-
-SHARED = 64  # nodes of a step that are worth a second thread
-
 
 class CompiledEngine(Played):
     """Plays an instance."""
 
     def __init__(self, instance: Instance, threads: int = 1):
         self.instance, self.threads = instance, threads
-        self.rounds = rounds_of(instance, threads)
+        self.rounds = rounds_of(instance, threads, step_by_step=False)
         self.board, self.arguments = held(self.rounds.board), held(self.rounds.chained)
         self.pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
         self.kernel = build(advancing(self.rounds.steps))
