@@ -13,6 +13,7 @@ import numpy as np
 from archipel.describe import key
 from archipel.draws import key_of
 from archipel.errors import BadInput
+from archipel.node import table_of
 from archipel.parts import Node, empty
 from archipel.parts.admm import Admm, node, settings_of
 from archipel.parts.learn import clustered as clients
@@ -148,7 +149,7 @@ class Pgfl(Admm):
 
     def clients(self, view: View, learn: Any, protect: Any) -> Node:
         """All clients at zero."""
-        zeros = [np.zeros_like(protect.told) for _ in range(3)]
+        zeros = [table_of(protect.told.shape, protect.told.dtype) for _ in range(3)]
         asked = np.zeros((len(view.cluster), 1), np.int64)
         mix = clients.Personal(zeros[0], zeros[1], asked, asked.copy(), view.cluster.reshape(-1, 1).copy())
         return node(zeros[2], learn, protect, mix)
@@ -159,9 +160,9 @@ class Pgfl(Admm):
         label = np.zeros((count, view.members), np.int64)
         label[view.server, view.place] = view.cluster
         known = np.full((count, view.clusters), int(self.form == "exact"), np.int64)
-        cubes = [np.zeros((count, view.clusters, size)) for _ in range(5)]
+        cubes = [table_of((count, view.clusters, size)) for _ in range(5)]
         mix = servers.Server(
-            np.zeros((count, view.members, size)), label, np.zeros_like(label), np.ones_like(label),
+            table_of((count, view.members, size)), label, np.zeros_like(label), np.ones_like(label),
             np.bincount(view.server, minlength=count).reshape(-1, 1), cubes[0], known, known.copy(),
             view.degree.reshape(-1, 1).astype(np.int64), *cubes[1:4],
         )  # fmt: skip

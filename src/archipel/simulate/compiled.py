@@ -12,6 +12,7 @@ from archipel.simulate.laid import SHARED, Played, rounds_of
 from archipel.simulate.records import held
 from archipel.simulate.rounds import advancing
 
+
 class CompiledEngine(Played):
     """Plays an instance."""
 

@@ -36,7 +36,6 @@ from archipel.simulate.rounds import (
 from archipel.topology.links import places_of
 from archipel.turns import Tell
 
-
 SHARED = 64  # nodes of a step that are worth a second thread
 CACHED = 1 << 18  # bytes of words that stay in a core's cache while others act
 

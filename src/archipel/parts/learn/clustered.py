@@ -32,13 +32,16 @@ def reach(me: Any, settings: Any, moment: Any) -> Any:
     return me.protect.change[0] / settings.learn.penalty
 
 
-@kernel
+@in_order
 def pull(out: Any, me: Any, settings: Any, segment: Any, squared: Any) -> None:
     """phi_k + rho w_s, and of a squared loss 2 X^T y / D."""
-    for j in range(out.shape[0]):
-        out[j] = me.mix.dual[j] + settings.learn.penalty * me.mix.base[j]
-        if squared:
-            out[j] += me.learn.data.moment[segment, j]
+    dual, base, moment, penalty = me.mix.dual, me.mix.base, me.learn.data.moment[segment], settings.learn.penalty
+    if squared:
+        for j in range(out.shape[0]):
+            out[j] = (dual[j] + penalty * base[j]) + moment[j]
+    else:
+        for j in range(out.shape[0]):
+            out[j] = dual[j] + penalty * base[j]
 
 
 @cache
