@@ -18,6 +18,7 @@ import numpy as np
 
 from archipel import bench_numpy
 from archipel.errors import BadInput, did_you_mean
+from archipel.node import table_of
 
 REPEATS = 5
 SECONDS = 0.25  # that one measurement should take
@@ -112,7 +113,7 @@ def built(name: str) -> Callable[..., Any]:
 
 def bare_star(instance: Any) -> Play:
     clients, source, size = instance.task.clients, instance.task.source, bench_numpy.FEATURES
-    models, z = np.zeros((clients, size), np.float32), np.zeros(size, np.float32)
+    models, z = table_of((clients, size), np.float32), table_of((size,), np.float32)
     x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
     y, kernel = x.sum(1), built("features")
     return lambda rounds: kernel(rounds, models, x, y, z, source, np.float32(0.4))
@@ -120,16 +121,16 @@ def bare_star(instance: Any) -> Play:
 
 def bare_mean(instance: Any) -> Play:
     source, kernel = instance.task.source, built("mean")
-    models = np.zeros((instance.task.clients, source.x.shape[1]), source.x.dtype)
-    words, server = models.copy(), models[0].copy()
+    models, words = (table_of((instance.task.clients, source.x.shape[1]), source.x.dtype) for _ in range(2))
+    server = models[0].copy()
     return lambda rounds: kernel(rounds, models, words, source.x, source.y, server, models.dtype.type(0.001))
 
 
 def bare_peers(instance: Any) -> Play:
     """A digraph's peers have one sample each, as if it were drawn."""
     edges, task, kernel = instance.links["peer", "peer"][0], instance.task, built("graph")
-    models = np.zeros((task.clients, task.size), instance.plan.tables["peer"].model.dtype)
-    words, real = models.copy(), models.dtype.type
+    real = instance.plan.tables["peer"].model.dtype.type
+    models, words = (table_of((task.clients, task.size), real) for _ in range(2))
     if task.streams:
         x = np.random.default_rng(0).standard_normal((task.clients, task.size)).astype(real)
         y = np.zeros(task.clients, real)
@@ -148,18 +149,38 @@ def peers_moved(instance: Any) -> float:
 
 
 def servers_moved(instance: Any) -> float:
-    """A client's factors, and its model, read and written."""
+    """A client's factors and moment; its dual, read and written; its model, written."""
     basis = instance.plan.tables["client"].learn.data.basis[0, 0]
-    return float(basis.nbytes + 2 * basis[0].nbytes)
+    return float(basis.nbytes + 4 * basis[0].nbytes)
+
+
+def agreeing(instance: Any) -> Any:
+    """The tables of PGFL for its bare kernel, all at zero."""
+    from archipel.simulate.kernels import Agreeing
+
+    client, graph = instance.plan.tables["client"], instance.graph
+    data, weight = client.learn.data, client.learn.shrinkage + instance.plan.settings.learn.penalty
+    shrunk, place = -data.curve[:, 0] / (data.curve[:, 0] + weight), graph.server * graph.clusters + graph.cluster
+    shape, places = client.model.shape, graph.servers * graph.clusters
+    models, duals, bases, sums = map(table_of, (shape, shape, (places, shape[1]), (places, shape[1])))
+    own = (placed(data.basis[:, 0]), placed(shrunk), placed(data.moment[:, 0]), 1.0 / weight[:, 0])
+    share = 1.0 / np.maximum(np.bincount(place, minlength=places), 1)
+    return Agreeing(models, duals, *own, place, bases, sums, share)
 
 
 def bare_servers(instance: Any) -> Play:
-    data, graph, kernel = instance.plan.tables["client"].learn.data, instance.graph, built("servers")
-    basis, curve = data.basis[:, 0].copy(), data.curve[:, 0].copy()
-    models = np.ones((instance.task.clients, basis.shape[2]))
-    sums, along = np.zeros((graph.servers * graph.clusters, basis.shape[2])), np.zeros(basis.shape[1])
-    place = graph.server * graph.clusters + graph.cluster
-    return lambda rounds: kernel(rounds, models, basis, curve, along, place, sums, 1e-6)
+    from archipel.simulate.records import held
+
+    of, kernel, penalty = agreeing(instance), built("servers"), float(instance.plan.settings.learn.penalty)
+    tables, along = held(of), np.zeros(of.basis.shape[1])
+    return lambda rounds: kernel(rounds, tables, along, penalty)
+
+
+def placed(given: Any) -> Any:
+    """A copy that begins where tables of a run do."""
+    made = table_of(given.shape, given.dtype)
+    made[...] = given
+    return made
 
 
 CASES = {

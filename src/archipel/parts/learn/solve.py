@@ -105,7 +105,7 @@ def factorise(mine: Factors, x: Any, y: Any, loss: int) -> None:
 
 @kernel
 def ridge(out: Any, basis: Any, curve: Any, along: Any, pull: Any, weight: Any) -> None:
-    """out = (V^T diag(curve) V + weight I)^-1 pull; `pull` has the moment in it and may be `out`, `along` is scratch."""
+    """out = (V^T diag(curve) V + weight I)^-1 pull; `pull` has the moment in it, may be `out`; `along` is scratch."""
     matvec(along, basis, pull)
     for i in range(curve.shape[0]):
         along[i] *= -curve[i] / (curve[i] + weight)
