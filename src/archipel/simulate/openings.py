@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from archipel.draws import key_of, u64
-from archipel.environment import available, delay, works
+from archipel.environment import available, available_of, delay, works
 from archipel.node import FEW, NOTHING, SAID, Moment, fetch, kernel, rare, row
 from archipel.problems.task import Ahead
 from archipel.simulate.rounds import SILENT, UPDATES, sender_of
@@ -51,9 +51,7 @@ def due(n: Any, first: Any, last: Any, board: Any, few: Any) -> Any:
     if n < board.until[0]:
         for j in range(last - first):
             few.keys[j] = key_of(seed, first + j, n)
-        for k in range(first, last):
-            few.due[count] = k
-            count += available(conditions, Moment(k, n, u64(few.keys[k - first]), -1, 1, False, 1.0))
+        count = available_of(conditions, few, first, last, n)
     else:
         for k in range(first, last):
             few.due[count] = k
@@ -204,7 +202,7 @@ def opening_by_tell(
                 for j in range(gather(n, count, board, few)):
                     k, m, key = few.nodes[j], few.rounds[j], u64(few.keys[j])
                     later = few.nodes[j + SOON]
-                    if later > k + SOON and later != few.nodes[j + SOON - 1]:  # neighbours come by themselves
+                    if later != few.nodes[j + SOON - 1]:  # not one that plays several rounds
                         fetch(nodes, later)
                     moment, sample = Moment(k, m, key, -1, 1, False, 1.0), row(samples, k if many else part)
                     fresh, data = look(source, sample, moment, float(few.first[j]), float(few.second[j]))
