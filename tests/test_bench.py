@@ -32,6 +32,22 @@ def test_a_rendition_does_the_same_work(name):
     assert rendition.updates == engine.updates
 
 
+def test_the_bare_kernel_of_servers_is_their_arithmetic():
+    """Where servers do not talk and nothing is borrowed, it ends with the engine's models."""
+    from archipel.algorithms.pgfl import ClusterFl
+    from archipel.simulate.records import held
+
+    federation = bench.servers(500).with_(algorithm=ClusterFl(), rounds=4, every=4, engine="plain")
+    instance = federation.instance()
+    of, engine = bench.agreeing(instance), federation.engine_of(instance)
+    bench.built("servers")(4, held(of), np.zeros(of.basis.shape[1]), float(instance.plan.settings.learn.penalty))
+    engine.advance(0, 4)
+    client = instance.plan.tables["client"]
+    for ours, theirs in ((client.model, of.models), (client.mix.dual, of.duals), (client.mix.base, of.bases[of.place])):
+        assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-12)
+        assert np.abs(theirs).max() > 1e-4
+
+
 def test_a_row_has_its_ratios():
     row = bench.measured("gossip", 50)
     assert row["times_numpy"] == pytest.approx(row["updates_per_s"] / row["numpy_updates_per_s"], abs=0.01)

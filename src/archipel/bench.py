@@ -18,10 +18,12 @@ import numpy as np
 
 from archipel import bench_numpy
 from archipel.errors import BadInput, did_you_mean
+from archipel.node import table_of
 
 REPEATS = 5
 SECONDS = 0.25  # that one measurement should take
 STRETCH = 10  # rounds at least, as between two measurements of a run
+CACHE = 1 << 26  # bytes that no cache is taken to hold
 Progress = Callable[[int, int, str], None]
 Play = Callable[[int], Any]
 
@@ -36,6 +38,7 @@ class Case(NamedTuple):
     bound: str  # what bounds it
     rounds: int = 2000  # of the federation, more than are played
     moved: Callable[[Any], float] | None = None  # bytes that the bare kernel reads and writes for an update
+    least: Callable[[Any], float] | None = None  # those that every rendition has to take from memory, or bring there
 
 
 def star(clients: int) -> Any:
@@ -112,7 +115,7 @@ def built(name: str) -> Callable[..., Any]:
 
 def bare_star(instance: Any) -> Play:
     clients, source, size = instance.task.clients, instance.task.source, bench_numpy.FEATURES
-    models, z = np.zeros((clients, size), np.float32), np.zeros(size, np.float32)
+    models, z = table_of((clients, size), np.float32), table_of((size,), np.float32)
     x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
     y, kernel = x.sum(1), built("features")
     return lambda rounds: kernel(rounds, models, x, y, z, source, np.float32(0.4))
@@ -120,16 +123,16 @@ def bare_star(instance: Any) -> Play:
 
 def bare_mean(instance: Any) -> Play:
     source, kernel = instance.task.source, built("mean")
-    models = np.zeros((instance.task.clients, source.x.shape[1]), source.x.dtype)
-    words, server = models.copy(), models[0].copy()
+    models, words = (table_of((instance.task.clients, source.x.shape[1]), source.x.dtype) for _ in range(2))
+    server = models[0].copy()
     return lambda rounds: kernel(rounds, models, words, source.x, source.y, server, models.dtype.type(0.001))
 
 
 def bare_peers(instance: Any) -> Play:
     """A digraph's peers have one sample each, as if it were drawn."""
     edges, task, kernel = instance.links["peer", "peer"][0], instance.task, built("graph")
-    models = np.zeros((task.clients, task.size), instance.plan.tables["peer"].model.dtype)
-    words, real = models.copy(), models.dtype.type
+    real = instance.plan.tables["peer"].model.dtype.type
+    models, words = (table_of((task.clients, task.size), real) for _ in range(2))
     if task.streams:
         x = np.random.default_rng(0).standard_normal((task.clients, task.size)).astype(real)
         y = np.zeros(task.clients, real)
@@ -147,19 +150,58 @@ def peers_moved(instance: Any) -> float:
     return float((each + 3 + heard) * model[0].nbytes)
 
 
+def peers_least(vectors: int) -> Callable[[Any], float]:
+    """One's samples, if they are not drawn, and as many vectors of one's own, read or written. A neighbour's word may
+    be in the cache; and no order of a random graph's nodes saves a round's reading, or several rounds'.
+    """
+
+    def least(instance: Any) -> float:
+        task, model = instance.task, instance.plan.tables["peer"].model
+        each = 0 if task.streams else len(task.source.y) / task.clients
+        return float((each + vectors) * model[0].nbytes)
+
+    return least
+
+
+def servers_least(instance: Any) -> float:
+    """Those factors that are not padding, and the moment, read; the dual, read and written. A model need not be."""
+    data = instance.plan.tables["client"].learn.data
+    return float((np.count_nonzero(data.curve[:, 0]) / len(data.curve) + 3) * data.moment[0, 0].nbytes)
+
+
 def servers_moved(instance: Any) -> float:
-    """A client's factors, and its model, read and written."""
+    """A client's factors and moment; its dual, read and written; its model, written."""
     basis = instance.plan.tables["client"].learn.data.basis[0, 0]
-    return float(basis.nbytes + 2 * basis[0].nbytes)
+    return float(basis.nbytes + 4 * basis[0].nbytes)
+
+
+def agreeing(instance: Any) -> Any:
+    """The tables of PGFL for its bare kernel, all at zero."""
+    from archipel.simulate.kernels import Agreeing
+
+    client, graph = instance.plan.tables["client"], instance.graph
+    data, weight = client.learn.data, client.learn.shrinkage + instance.plan.settings.learn.penalty
+    shrunk, place = -data.curve[:, 0] / (data.curve[:, 0] + weight), graph.server * graph.clusters + graph.cluster
+    shape, places = client.model.shape, graph.servers * graph.clusters
+    models, duals, bases, sums = map(table_of, (shape, shape, (places, shape[1]), (places, shape[1])))
+    own = (placed(data.basis[:, 0]), placed(shrunk), placed(data.moment[:, 0]), 1.0 / weight[:, 0])
+    share = 1.0 / np.maximum(np.bincount(place, minlength=places), 1)
+    return Agreeing(models, duals, *own, place, bases, sums, share)
 
 
 def bare_servers(instance: Any) -> Play:
-    data, graph, kernel = instance.plan.tables["client"].learn.data, instance.graph, built("servers")
-    basis, curve = data.basis[:, 0].copy(), data.curve[:, 0].copy()
-    models = np.ones((instance.task.clients, basis.shape[2]))
-    sums, along = np.zeros((graph.servers * graph.clusters, basis.shape[2])), np.zeros(basis.shape[1])
-    place = graph.server * graph.clusters + graph.cluster
-    return lambda rounds: kernel(rounds, models, basis, curve, along, place, sums, 1e-6)
+    from archipel.simulate.records import held
+
+    of, kernel, penalty = agreeing(instance), built("servers"), float(instance.plan.settings.learn.penalty)
+    tables, along = held(of), np.zeros(of.basis.shape[1])
+    return lambda rounds: kernel(rounds, tables, along, penalty)
+
+
+def placed(given: Any) -> Any:
+    """A copy that begins where tables of a run do."""
+    made = table_of(given.shape, given.dtype)
+    made[...] = given
+    return made
 
 
 CASES = {
@@ -170,11 +212,11 @@ CASES = {
     "w1": Case((256,), w1, bench_numpy.Mean, bare_mean, "bytes: a sample is read once, from memory", 400),
     "gossip": Case(
         (1_000, 100_000), peers("gossip"), bench_numpy.Gossip, bare_peers, "bytes: six neighbours' models, at random",
-        moved=peers_moved,
+        moved=peers_moved, least=peers_least(2),
     ),
     "zcdp-nfl": Case(
         (1_000, 100_000), peers("zcdp-nfl"), bench_numpy.Consensus, bare_peers,
-        "bytes: six neighbours' models, and five vectors of one's own", 200, peers_moved,
+        "bytes: six neighbours' models, and five vectors of one's own", 200, peers_moved, peers_least(4),
     ),
     "zcdp-nfl, private": Case(
         (1_000, 100_000), peers("zcdp-nfl", True), bench_numpy.Consensus, bare_peers,
@@ -182,11 +224,11 @@ CASES = {
     ),
     "servers": Case(
         (10_000, 100_000), servers, bench_numpy.Clusters, bare_servers, "bytes: a client's factors, read twice",
-        moved=servers_moved,
+        moved=servers_moved, least=servers_least,
     ),
     "digraph": Case(
         (1_000, 100_000), digraph(False), bench_numpy.Mirror, bare_peers, "draws: a hundred uniform ones a sample",
-        moved=peers_moved,
+        moved=peers_moved, least=peers_least(3),
     ),
     "digraph, private": Case(
         (1_000, 100_000), digraph(True), bench_numpy.Mirror, bare_peers, "draws: two hundred, half of them Laplace"
@@ -263,7 +305,19 @@ def measured(name: str, clients: int) -> dict[str, Any]:
         "peak_mb": round(peak),
         "compile_s": round(compiling, 1),
         "bound": case.bound,
-    } | ({} if case.moved is None else {"moved": round(case.moved(instance)), "copied_gb_s": copied()})
+    } | bytes_of(case, instance, best["numpy"])
+
+
+def bytes_of(case: Case, instance: Any, numpy: float) -> dict[str, Any]:
+    """What the bare kernel moves; and how many times NumPy's updates a second any rendition could have, which takes
+    from memory what no cache holds from round to round, at the pace of a copy.
+    """
+    if case.moved is None or case.least is None:
+        return {}
+    least, pace = case.least(instance), copied()
+    found = {"moved": round(case.moved(instance)), "least": round(least), "copied_gb_s": pace}
+    beyond = least * instance.task.clients > CACHE
+    return found | ({"times_numpy_at_most": round(pace * 1e9 / least / numpy, 1)} if beyond else {})
 
 
 def copied() -> float:
@@ -378,11 +432,13 @@ def table(figures: dict[str, Any]) -> Any:
     """The figures for a terminal."""
     from rich.table import Table
 
-    grid = Table("row", "clients", "updates/s", "x NumPy", "x bare kernel's time", "peak MB", "compiling, s")
+    names = ("row", "clients", "updates/s", "x NumPy", "at most", "x bare kernel's time", "peak MB", "compiling, s")
+    grid = Table(*names)
     for row in figures["rows"]:
-        keys = ("row", "clients", "updates_per_s", "times_numpy", "times_kernel", "peak_mb", "compile_s")
-        grid.add_row(*(f"{row[key]:,}" if isinstance(row[key], int) else str(row[key]) for key in keys))
-    grid.caption = "one thread, seconds of the processor"
+        keys = ("row", "clients", "updates_per_s", "times_numpy", "times_numpy_at_most", "times_kernel")
+        cells = (row.get(key, "") for key in (*keys, "peak_mb", "compile_s"))
+        grid.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells))
+    grid.caption = "one thread, seconds of the processor; at most x NumPy, by the bytes that have to be moved"
     return grid
 
 

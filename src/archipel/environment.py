@@ -16,7 +16,7 @@ import numpy as np
 
 from archipel.by_name import in_order
 from archipel.describe import Checked, key
-from archipel.draws import AVAILABLE, DELAY, key_of, uniform
+from archipel.draws import AVAILABLE, DELAY, key_of, uniform, uniforms
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.part import WHOLE, drawn, ends, placed
@@ -53,10 +53,30 @@ def available(conditions: Any, moment: Any) -> Any:
     """The trial on p_{k,n}: can the client talk this round."""
     if conditions.recorded.shape[0] > 0:
         return conditions.recorded[moment.round % conditions.recorded.shape[0], moment.node] >= LOST
-    phase = 0
-    if conditions.chance.shape[0] > 1:  # divisions are slow
-        phase = (moment.round // conditions.phase[0]) % conditions.chance.shape[0]
-    return uniform(moment.key, AVAILABLE) < conditions.chance[phase, moment.node]
+    return uniform(moment.key, AVAILABLE) < conditions.chance[phase_of(conditions, moment.round), moment.node]
+
+
+@kernel
+def phase_of(conditions: Any, n: Any) -> Any:
+    """Which row of chances holds in a round; divisions are slow."""
+    return (n // conditions.phase[0]) % conditions.chance.shape[0] if conditions.chance.shape[0] > 1 else 0
+
+
+@kernel
+def available_of(conditions: Any, few: Any, first: Any, last: Any, n: Any) -> Any:
+    """`available` for clients `first` to `last` - 1, whose keys `few` has: who can talk, in `few.due`, and how many."""
+    count = 0
+    if conditions.recorded.shape[0] > 0:
+        for k in range(first, last):
+            few.due[count] = k
+            count += conditions.recorded[n % conditions.recorded.shape[0], k] >= LOST
+        return count
+    phase = phase_of(conditions, n)
+    uniforms(few.first, few.keys, last - first, AVAILABLE)
+    for k in range(first, last):
+        few.due[count] = k
+        count += few.first[k - first] < conditions.chance[phase, k]
+    return count
 
 
 @kernel

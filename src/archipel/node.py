@@ -16,6 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 KERNELS: list[Callable[..., Any]] = []
 EXACT: list[Callable[..., Any]] = []  # those of them whose arithmetic is not rearranged
+IN_ORDER: list[Callable[..., Any]] = []  # nor that of those, but for a product that is rounded with its sum
 RARE: list[Callable[..., Any]] = []  # those of them that are called, not inlined
 FAST: dict[Callable[..., Any], Callable[..., Any]] = {}
 
@@ -29,6 +30,12 @@ def kernel(function: F) -> F:
 def exact(function: F) -> F:
     """As `kernel`, where sums must not be rearranged: else one thread and two may differ in the last bit."""
     EXACT.append(function)
+    return kernel(function)
+
+
+def in_order(function: F) -> F:
+    """As `kernel`, where several sums stand in one loop, and must have the bits of one loop after the other."""
+    IN_ORDER.append(function)
     return kernel(function)
 
 
@@ -137,9 +144,23 @@ def emptied(record: Any) -> Any:
     return mapped(lambda array: np.zeros(array.shape, array.dtype), record)
 
 
+LINE = 64  # bytes that come from memory at once
+
+
+def table_of(shape: tuple[int, ...], dtype: Any = float) -> Any:
+    """Zeros, as NumPy's, that begin with a line of memory: theirs begin within one, so that loops over rows, which read
+    and write whole lines' worth at once, would touch two lines for each.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    block = np.zeros(size + LINE, np.uint8)
+    begin = -block.ctypes.data % LINE
+    return block[begin : begin + size].view(kind).reshape(shape)
+
+
 def tabled(record: Any, rows: int) -> Any:
     """A table of `rows` empty records."""
-    return mapped(lambda array: np.zeros((rows, *array.shape), array.dtype), record)
+    return mapped(lambda array: table_of((rows, *array.shape), array.dtype), record)
 
 
 def repeated(record: Any, rows: int) -> Any:
@@ -288,12 +309,25 @@ def add_matvec_transposed(out: Any, factor: Any, matrix: Any, vector: Any) -> No
     out += factor * (matrix.T @ vector)
 
 
+@in_order
+def add_four(out: Any, a: Any, b: Any, c: Any, d: Any, matrix: Any, i: Any) -> None:
+    """Rows i to i + 3, in their order: what is added to is read and written once."""
+    for j in range(matrix.shape[1]):
+        out[j] = (((out[j] + a * matrix[i, j]) + b * matrix[i + 1, j]) + c * matrix[i + 2, j]) + d * matrix[i + 3, j]
+
+
 @fast(add_matvec_transposed)
 def add_matvec_transposed_loop(out: Any, factor: Any, matrix: Any, vector: Any) -> None:
-    for i in range(matrix.shape[0]):
+    i = 0
+    while i + 4 <= matrix.shape[0]:
+        a, b, c, d = factor * vector[i], factor * vector[i + 1], factor * vector[i + 2], factor * vector[i + 3]
+        add_four(out, a, b, c, d, matrix, i)
+        i += 4
+    while i < matrix.shape[0]:
         scale = factor * vector[i]
         for j in range(matrix.shape[1]):
             out[j] += scale * matrix[i, j]
+        i += 1
 
 
 def cosines(out: Any, phases: Any, directions: Any, x: Any, scale: Any) -> None:

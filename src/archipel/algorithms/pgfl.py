@@ -13,6 +13,7 @@ import numpy as np
 from archipel.describe import key
 from archipel.draws import key_of
 from archipel.errors import BadInput
+from archipel.node import table_of
 from archipel.parts import Node, empty
 from archipel.parts.admm import Admm, node, settings_of
 from archipel.parts.learn import clustered as clients
@@ -21,7 +22,7 @@ from archipel.parts.mix import cluster_admm as servers
 from archipel.parts.mix import seeking_servers as seeking
 from archipel.parts.mix.borrow import taus_of
 from archipel.parts.mix.groups import check_look, curvature_of, diameter
-from archipel.parts.protect.told import pay_for, priced, tell, tell_openly
+from archipel.parts.protect.told import pay_for, priced, tell
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.models.learners import sizes_of
@@ -91,6 +92,8 @@ class Pgfl(Admm):
         mixed = servers.Clusters(self.penalty, edge, taus_of(self.tau, self.decay, setup.rounds), some, view.place)
         learned = clients.Primal(self.penalty, change, guard.radius)
         client = self.clients(view, solving_state(data, 2 * self.weights(setup, view)), made.state)
+        if policy is None:
+            client = client._replace(protect=client.protect._replace(told=client.model))  # by another name
         server = self.servers(setup, view)
         if self.start == "optimum" and task.apart:
             raise BadInput("algorithm.start", self.start, '"zero": nobody sees everyone\'s data')
@@ -99,12 +102,8 @@ class Pgfl(Admm):
         for s in range(view.servers if some else 0):
             servers.choose(server.mix.asked[s], server.mix.members[s, 0], some, key_of(setup.seed, s, BEFORE))
         client.mix.asked[:, 0] = server.mix.asked[view.server, view.place]
-        pay, told = pay_for(policy, clients.reach), tell_openly if policy is None else tell
-        settle = clients.follow if self.form == "exact" else clients.wait
-        act = clients.acting(
-            pay, clients.pulled(task.loss == SQUARED), solver_of(task.loss, guard.radius), told, settle
-        )
-        turns, sizes = self.turns(view, task.size, act, some), [task.size, view.clusters * task.size, task.size]
+        act, take = self.acts(task.loss, policy, guard.radius)
+        turns, sizes = self.turns(view, task.size, act, take, some), [task.size, view.clusters * task.size, task.size]
         settings, measure = settings_of(learned, made.settings, mixed), self.measuring(setup, view)
         if discovers:
             hops = max(1, diameter(setup.graph.links(), view.servers))
@@ -124,7 +123,16 @@ class Pgfl(Admm):
             raise BadInput("algorithm.form", self.form, '"exact", from zero, where clusters are to be discovered')
         return bool(setup.graph.clusters == 0)
 
-    def turns(self, view: View, size: int, act: Any, some: int) -> tuple[Any, ...]:
+    def acts(self, loss: int, policy: Any, radius: float) -> tuple[Any, Any]:
+        """What a client does, and how it takes its server's answer."""
+        solve, write = solver_of(loss, radius), clients.follow_and_say if self.form == "exact" else clients.say_after
+        minimise = (clients.in_ball if radius < np.inf else clients.in_place)(solve, loss == SQUARED)
+        say = clients.openly(write) if policy is None else clients.noised(tell, write)
+        published = clients.take_published_openly if policy is None else clients.take_published
+        take = clients.take_exact if self.form == "exact" else published
+        return clients.acting(pay_for(policy, clients.reach), minimise, say), take
+
+    def turns(self, view: View, size: int, act: Any, take: Any, some: int) -> tuple[Any, ...]:
         """Up, across, down."""
         exact, asking = self.form == "exact", servers.choose if some else servers.ask_all
         cube, count = np.zeros((view.clusters, size)), np.zeros(view.clusters, np.int64)
@@ -132,7 +140,7 @@ class Pgfl(Admm):
         gather, mix = (servers.solve, servers.agree) if exact else (servers.aggregate, servers.average)
         around, said = servers.Neighbours(cube, count), servers.Aggregates(cube, np.zeros(view.clusters, np.uint8))
         answer = servers.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
-        merge, take = servers.merging(mix, asking), clients.take_exact if exact else clients.take_published
+        merge = servers.merging(mix, asking)
         return (
             Turn("client", "server", act, servers.hear_client, gather, servers.Word(np.zeros(size)), heard),
             Turn("server", "server", servers.say_aggregates, servers.hear_server, merge, said, around),
@@ -141,7 +149,7 @@ class Pgfl(Admm):
 
     def clients(self, view: View, learn: Any, protect: Any) -> Node:
         """All clients at zero."""
-        zeros = [np.zeros_like(protect.told) for _ in range(3)]
+        zeros = [table_of(protect.told.shape, protect.told.dtype) for _ in range(3)]
         asked = np.zeros((len(view.cluster), 1), np.int64)
         mix = clients.Personal(zeros[0], zeros[1], asked, asked.copy(), view.cluster.reshape(-1, 1).copy())
         return node(zeros[2], learn, protect, mix)
@@ -152,9 +160,9 @@ class Pgfl(Admm):
         label = np.zeros((count, view.members), np.int64)
         label[view.server, view.place] = view.cluster
         known = np.full((count, view.clusters), int(self.form == "exact"), np.int64)
-        cubes = [np.zeros((count, view.clusters, size)) for _ in range(5)]
+        cubes = [table_of((count, view.clusters, size)) for _ in range(5)]
         mix = servers.Server(
-            np.zeros((count, view.members, size)), label, np.zeros_like(label), np.ones_like(label),
+            table_of((count, view.members, size)), label, np.zeros_like(label), np.ones_like(label),
             np.bincount(view.server, minlength=count).reshape(-1, 1), cubes[0], known, known.copy(),
             view.degree.reshape(-1, 1).astype(np.int64), *cubes[1:4],
         )  # fmt: skip
@@ -290,9 +298,9 @@ class ClusterFl(Pgfl):
         """No neighbours, whatever the graph says."""
         return super().view(setup)._replace(degree=np.zeros(setup.graph.servers, np.int64))
 
-    def turns(self, view: View, size: int, act: Any, some: int) -> tuple[Any, ...]:
+    def turns(self, view: View, size: int, act: Any, take: Any, some: int) -> tuple[Any, ...]:
         """The turn across takes place, but nobody says anything."""
-        up, across, down = super().turns(view, size, act, some)
+        up, across, down = super().turns(view, size, act, take, some)
         return up, across._replace(act=servers.say_nothing), down
 
     def neighbours(self, setup: Setup) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 from archipel.describe import key
 from archipel.errors import BadInput
+from archipel.node import table_of
 from archipel.parts.admm import Admm, Stepping, consensus_plan
 from archipel.parts.learn import primal
 from archipel.parts.learn.bounded import mean_gradient_of
@@ -75,7 +76,7 @@ class ZcdpNfl(Admm):
         policy = self.policy(setup)
         guard = policy.guard() if policy else Guard()
         l1, l2 = (share / setup.task.clients for share in setup.task.regulariser)
-        state = primal.Gradient(np.zeros((setup.task.clients, setup.task.size), setup.dtype))
+        state = primal.Gradient(table_of((setup.task.clients, setup.task.size), setup.dtype))
         step = primal.first_order(mean_gradient_of(setup.task.loss, guard), self.proximal)
         settings = primal.FirstOrder(fit.step, fit.decay, l1, l2, guard)
         return Stepping(step, primal.reach_of_first_order, teller(policy, guard), state, settings)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from archipel.node import table_of
 from archipel.turns import Setup
 
 
@@ -178,7 +179,7 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
         return setup.start[who].copy()
     start, rows = learn.start(setup), setup.task.clients if who == "clients" else setup.graph.servers
     # zeros are memory only where they are written: clients that never learned, and others' rows at a node, cost none
-    table, at = np.zeros((rows, len(start)), start.dtype), setup.task.at if who == "clients" else None
+    table, at = table_of((rows, len(start)), start.dtype), setup.task.at if who == "clients" else None
     if at is None and start.any():
         table[:] = start
     elif at is not None and at >= 0:

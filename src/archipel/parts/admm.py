@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
+from archipel.node import table_of
 from archipel.parts import NONE, Node, Settings, empty
 from archipel.parts.kind import Composition
 from archipel.parts.learn.primal import acting
@@ -70,13 +71,13 @@ def consensus_plan(setup: Setup, own: Stepping, priced: Priced, penalty: float) 
     settings = settings_of(own.settings, priced.settings, dual.Consensus(penalty, mixing, np.ones(1)))
     pay = pay_for(setup.privacy, own.reach)
     act = acting(pay, own.step, own.tell, dual.say, own.alone)
-    model = np.zeros((graph.clients, size), real)
+    model = table_of((graph.clients, size), real)
     table = node(model, own.state, priced.state, dual.duals(degrees[: graph.clients], size, real))
     word, inbox = dual.Word(np.zeros(size, real)), dual.Inbox(np.zeros(size, real), np.zeros(1))
     if not graph.servers:
         turn = Turn("peer", "peer", act, dual.hear, dual.merge, word, inbox)
         return Plan({"peer": table}, (turn,), settings, {0: size}, accountant=priced.accountant)
-    zeros = [np.zeros((graph.servers, size), real) for _ in range(3)]
+    zeros = [table_of((graph.servers, size), real) for _ in range(3)]
     across = dual.Across(zeros[0], np.zeros((graph.servers, 1)))
     mine = dual.duals(degrees[graph.clients :], size, real)
     servers = node(zeros[1], empty(graph.servers), Known(zeros[2]), mine, across)

@@ -128,7 +128,8 @@ def parts(instance: Instance, rounds: Any) -> Iterator[tuple[str, Any]]:
     for role, table in instance.plan.tables.items():
         yield from named_leaves(table, f"table.{role}.")
     for i, mail in enumerate(rounds.mails):
-        yield from named_leaves(mail.inboxes, f"inbox.{i}.")
+        if mail.slots > 1:  # else nothing waits between two rounds
+            yield from named_leaves(mail.inboxes, f"inbox.{i}.")
 
 
 def remembered(instance: Instance) -> dict[str, Any]:

@@ -193,6 +193,13 @@ def may_allocate(function: Callable[..., Any]) -> bool:
     return not function.__module__.startswith("archipel.") or "zeros" in function.__code__.co_names
 
 
+def math_of(function: Callable[..., Any]) -> set[str]:
+    """How the compiler may rearrange a node function's arithmetic."""
+    if function in node.EXACT:
+        return set()
+    return {"contract"} if function in node.IN_ORDER else MATH
+
+
 def enable() -> None:
     """Make every node function that is marked by now callable from kernels."""
     for function in draws.DRAWS:
@@ -207,7 +214,7 @@ def enable() -> None:
             _enabled.add(plain)
     for function in node.KERNELS:
         if function not in _enabled:
-            math = set() if function in node.EXACT else MATH  # left out, it would be the caller's
+            math = math_of(function)  # left out, it would be the caller's
             pipeline = Rare if function in node.RARE else Inlined
             options = {"fastmath": math, "pipeline_class": pipeline, "_nrt": may_allocate(function)}
             register_jitable(**INLINE | options)(function)

@@ -12,18 +12,17 @@ from typing import Any
 
 from archipel.simulate.compile import build, entry, uncollected
 from archipel.simulate.instance import Instance
-from archipel.simulate.laid import Played, rounds_of
+from archipel.simulate.laid import SHARED, Played, rounds_of
 from archipel.simulate.records import held
 from archipel.simulate.rounds import advancing
-
-SHARED = 64  # nodes of a step that are worth a second thread
 
 
 class CompiledEngine(Played):
     """Plays an instance."""
 
     def __init__(self, instance: Instance, threads: int = 1):
-        self.instance, self.threads, self.rounds = instance, threads, rounds_of(instance, threads)
+        self.instance, self.threads = instance, threads
+        self.rounds = rounds_of(instance, threads, step_by_step=False)
         self.board, self.arguments = held(self.rounds.board), held(self.rounds.arguments)
         self.parts = [threads if instance.count(role) >= SHARED else 1 for role in self.rounds.roles]
         self.kernel = build(advancing(self.rounds.steps))

@@ -1,6 +1,6 @@
 """Kernels that are no engine: the bare arithmetic, for the benchmark."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from archipel.node import add_matvec_transposed, add_scaled, assign, cosines, dot, fetch, matvec
 
@@ -49,12 +49,45 @@ def graph(
                 add_scaled(models[k], weights[e], words[senders[e]])
 
 
-def servers(rounds: Any, models: Any, basis: Any, curve: Any, along: Any, place: Any, sums: Any, step: Any) -> None:
-    """Servers: a client's exact solution, added to what its server has of its cluster."""
+class Agreeing(NamedTuple):
+    """The tables of PGFL's clients, and of what their servers have of each cluster."""
+
+    models: Any
+    duals: Any
+    basis: Any
+    shrunk: Any  # (clients, rank): -curve / (curve + weight)
+    moment: Any
+    scale: Any  # (clients,): 1 / weight
+    place: Any  # (clients,): which of the following is a client's
+    bases: Any
+    sums: Any
+    share: Any  # (places,): one over the number of its clients
+
+
+def servers(rounds: Any, of: Any, along: Any, penalty: Any) -> None:
+    """Servers: everyone's exact solution and dual, added up by server and cluster; then the means.
+
+    That is PGFL where servers do not talk and clusters do not borrow (a hundredth of the work), so it can be compared.
+    No client can do without its factors and 2 X^T y / D, read, its dual, read and written, and its model, written. A
+    solution without dual and targets would move a sixth less, and be nobody's.
+    """
+    models, duals, basis, moment = of.models, of.duals, of.basis, of.moment
+    place, bases, sums = of.place, of.bases, of.sums
     for _ in range(rounds):
         for k in range(models.shape[0]):
-            matvec(along, basis[k], models[k])
+            model, dual, base, total, own = models[k], duals[k], bases[place[k]], sums[place[k]], moment[k]
+            for j in range(model.shape[0]):
+                model[j] = dual[j] + penalty * base[j] + own[j]
+            matvec(along, basis[k], model)
             for i in range(along.shape[0]):
-                along[i] *= -step * curve[k, i]
-            add_matvec_transposed(models[k], step, basis[k], along)
-            add_scaled(sums[place[k]], step, models[k])
+                along[i] *= of.shrunk[k, i]
+            add_matvec_transposed(model, 1.0, basis[k], along)
+            scale, back = of.scale[k], 1.0 / penalty
+            for j in range(model.shape[0]):
+                learned = scale * model[j]
+                left = dual[j] + penalty * (base[j] - learned)
+                model[j], dual[j] = learned, left
+                total[j] += learned - back * left
+        for s in range(bases.shape[0]):
+            for j in range(bases.shape[1]):
+                bases[s, j], sums[s, j] = of.share[s] * sums[s, j], 0.0

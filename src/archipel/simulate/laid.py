@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import FEW, Few, tabled
+from archipel.node import FEW, Few, tabled, weight_of
 from archipel.part import WHOLE
 from archipel.problems.task import Ahead
 from archipel.simulate.instance import Instance
@@ -14,6 +14,7 @@ from archipel.simulate.openings import (
     as_observed,
     everyone,
     opening,
+    opening_at_servers,
     opening_by_act,
     opening_by_tell,
     sampled,
@@ -27,6 +28,7 @@ from archipel.simulate.rounds import (
     acting,
     acting_without_data,
     delivering,
+    delivering_to_some,
     forging,
     nodes_of,
     others_of,
@@ -34,6 +36,9 @@ from archipel.simulate.rounds import (
 )
 from archipel.topology.links import places_of
 from archipel.turns import Tell
+
+SHARED = 64  # nodes of a step that are worth a second thread
+CACHED = 1 << 18  # bytes of words that stay in a core's cache while others act
 
 
 class Rounds(NamedTuple):
@@ -77,10 +82,11 @@ class Played:
         return self.rounds.messages
 
 
-def rounds_of(instance: Instance, parts: int) -> Rounds:
-    """The steps of an instance's turns, for `parts` threads."""
+def rounds_of(instance: Instance, parts: int, step_by_step: bool = True) -> Rounds:
+    """The steps of an instance's turns, for `parts` threads; two may be played as one where nobody comes between."""
     plan, task, role = instance.plan, instance.task, instance.data_role
-    mails = [mail_of(instance, i, parts) for i in range(len(plan.turns))]
+    width = 0 if step_by_step else heard_at_once(instance)
+    mails = [mail_of(instance, i, parts, 0 if i else width) for i in range(len(plan.turns))]
     steps, arguments, nodes = [], [], []
 
     def add(step: Callable[..., Any], argument: Any, who: str) -> None:
@@ -91,7 +97,7 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
     turns = list(enumerate(plan.turns))
     done = opening_of(plan, task, role, mails, add)
     later = any(not isinstance(turn, Tell) and turn.sender == role for i, turn in turns[done:] if i != done - 1)
-    for i, turn in turns[max(done - 1, 0) :]:
+    for i, turn in turns[1 if width else max(done - 1, 0) :]:
         table = {end: nodes_of if end == role else others_of for end in (turn.sender, turn.receiver)}
         if isinstance(turn, Tell):
             ends = table[turn.sender], table[turn.receiver]
@@ -116,6 +122,22 @@ def rounds_of(instance: Instance, parts: int) -> Rounds:
     )  # fmt: skip
     later_on = done == 2 and defers(instance)
     return Rounds(tuple(steps), tuple(arguments), tuple(nodes), board, mails, later_on, instance.part)
+
+
+def heard_at_once(instance: Instance) -> int:
+    """How many clients a server has at most, where it can hear them before those of the next one act; else 0.
+
+    Its clients follow each other, and what they say stays in the cache; servers are enough for all threads.
+    """
+    plan, role = instance.plan, instance.data_role
+    turn = plan.turns[0]
+    if isinstance(turn, Tell) or turn.sender != role or turn.receiver == role or turn.forge is not None:
+        return 0
+    phases = instance.links[turn.sender, turn.receiver]
+    if len(phases) > 1 or not np.array_equal(phases[0].senders, np.arange(instance.task.clients)):
+        return 0
+    width = int(np.diff(phases[0].starts).max(initial=0))
+    return width if len(phases[0].starts) > SHARED and width * weight_of(turn.word) <= CACHED else 0
 
 
 def defers(instance: Instance) -> bool:
@@ -145,13 +167,17 @@ def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable
             add(opening_by_tell(once, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
             return 2
     elif not isinstance(first, Tell) and first.sender == role:
-        add(opening_by_act(once, first.act), mails[0], role)
+        if mails[0].width:
+            deliver = delivering_to_some(first.hear, first.merge, others_of, False, False)
+            add(opening_at_servers(once, first.act, deliver), mails[0], first.receiver)
+        else:
+            add(opening_by_act(once, first.act), mails[0], role)
         return 1
     add(opening(ahead), mails[0], role)
     return 0
 
 
-def mail_of(instance: Instance, i: int, parts: int) -> Mail:
+def mail_of(instance: Instance, i: int, parts: int, width: int) -> Mail:
     """The words, inboxes and links of a turn."""
     turn, late = instance.plan.turns[i], instance.plan.late
     senders, receivers = instance.count(turn.sender), instance.count(turn.receiver)
@@ -162,9 +188,11 @@ def mail_of(instance: Instance, i: int, parts: int) -> Mail:
         return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i, instance.nothing)
     lates = np.zeros(senders, np.int16)
     lates[instance.part if turn.sender == instance.data_role else WHOLE] = SILENT
-    inboxes = tabled(turn.inbox, (late + 1) * receivers)
+    rows = (late + 1) * receivers if late else min(parts, receivers)  # where none waits, one stays in the cache
+    inboxes = tabled(turn.inbox, rows)
     attack = instance.nothing if turn.forge is None else turn.forge.attack
-    return Mail(tabled(turn.word, senders), lates, inboxes, routes, late + 1, i, attack)
+    words = tabled(turn.word, parts * width or senders)
+    return Mail(words, lates, inboxes, routes, late + 1, i, attack, width)
 
 
 def routes_of_star(edges: Any, back: Any) -> Routes:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from archipel.draws import key_of, u64
-from archipel.environment import available, delay, works
+from archipel.environment import available, available_of, delay, works
 from archipel.node import FEW, NOTHING, SAID, Moment, fetch, kernel, rare, row
 from archipel.problems.task import Ahead
 from archipel.simulate.rounds import SILENT, UPDATES, sender_of
@@ -51,9 +51,7 @@ def due(n: Any, first: Any, last: Any, board: Any, few: Any) -> Any:
     if n < board.until[0]:
         for j in range(last - first):
             few.keys[j] = key_of(seed, first + j, n)
-        for k in range(first, last):
-            few.due[count] = k
-            count += available(conditions, Moment(k, n, u64(few.keys[k - first]), -1, 1, False, 1.0))
+        count = available_of(conditions, few, first, last, n)
     else:
         for k in range(first, last):
             few.due[count] = k
@@ -113,17 +111,46 @@ def opening(ahead: Ahead) -> Callable[..., Any]:
 
 @cache
 def opening_by_act(ahead: Ahead, act: Callable[..., Any]) -> Callable[..., Any]:
-    """Nodes with data look at it and act."""
-    gather, look = gathering(ahead.draw), ahead.look
+    """All nodes with data look at it and act."""
+    play = acting_of_some(ahead, act)
 
     @kernel
     def step(n: Any, part: Any, parts: Any, board: Any, up: Any) -> None:
-        total, phase = board.present.shape[0], n % up.routes.starts.shape[0]
+        total = board.present.shape[0]
+        play(n, part, total * part // parts, total * (part + 1) // parts, 0, board, up)
+
+    return step
+
+
+@cache
+def opening_at_servers(ahead: Ahead, act: Callable[..., Any], deliver: Callable[..., Any]) -> Callable[..., Any]:
+    """The clients of a server act, and it hears them while their words are in the cache; then those of the next."""
+    play = acting_of_some(ahead, act)
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, up: Any) -> None:
+        starts = up.routes.starts
+        total = starts.shape[1] - 1
+        for s in range(total * part // parts, total * (part + 1) // parts):
+            before = starts[0, s] - part * up.width
+            play(n, part, starts[0, s], starts[0, s + 1], before, board, up)
+            deliver(n, part, s, s + 1, before, board, up)
+
+    return step
+
+
+@cache
+def acting_of_some(ahead: Ahead, act: Callable[..., Any]) -> Callable[..., Any]:
+    gather, look = gathering(ahead.draw), ahead.look
+
+    @kernel
+    def play(n: Any, part: Any, begin: Any, end: Any, before: Any, board: Any, up: Any) -> None:
+        """Nodes `begin` to `end` - 1 look at their data and act; words of the first `before` nodes have no rows."""
+        phase = n % up.routes.starts.shape[0]
         source, samples, conditions, few = board.source, board.samples, board.conditions, row(board.few, part)
         nodes, words, settings = board.nodes, up.words, board.settings
         many, updates = board.fresh.shape[0] > 0, 0
-        end = total * (part + 1) // parts
-        for first in range(total * part // parts, end, FEW):
+        for first in range(begin, end, FEW):
             last = min(first + FEW, end)
             for k in range(first, last):
                 up.lates[k] = SILENT
@@ -140,14 +167,14 @@ def opening_by_act(ahead: Ahead, act: Callable[..., Any]) -> Callable[..., Any]:
                 present = available(conditions, moment)
                 board.present[k] = present
                 now = Moment(k, n, key, -1, up.routes.fan_out[phase, k], present, 1.0)
-                came = act(row(nodes, k), data, row(words, k), settings, now)
+                came = act(row(nodes, k), data, row(words, k - before), settings, now)
                 if came != NOTHING:
                     updates += 1
                 if came == SAID and present:
                     up.lates[k] = delay(conditions, now)
         board.counts[part, UPDATES] += updates
 
-    return step
+    return play
 
 
 @cache
@@ -175,7 +202,7 @@ def opening_by_tell(
                 for j in range(gather(n, count, board, few)):
                     k, m, key = few.nodes[j], few.rounds[j], u64(few.keys[j])
                     later = few.nodes[j + SOON]
-                    if later > k + SOON and later != few.nodes[j + SOON - 1]:  # neighbours come by themselves
+                    if later != few.nodes[j + SOON - 1]:  # not one that plays several rounds
                         fetch(nodes, later)
                     moment, sample = Moment(k, m, key, -1, 1, False, 1.0), row(samples, k if many else part)
                     fresh, data = look(source, sample, moment, float(few.first[j]), float(few.second[j]))

@@ -25,9 +25,10 @@ from numba.np import arrayobj
 from numba.np.numpy_support import as_dtype
 
 from archipel import node
+from archipel.node import LINE
 
 WORD = 8  # bytes
-LINE, FETCHED = 64, 1024  # bytes that come from memory at once, and of a row at most
+FETCHED = 1024  # bytes of a row that are asked for at most
 
 
 def is_record(kind: Any) -> bool:

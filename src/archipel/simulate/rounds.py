@@ -45,13 +45,14 @@ class Routes(NamedTuple):
 class Mail(NamedTuple):
     """What is said in a turn, and what waits to be merged."""
 
-    words: Any  # a row a sender; of a Tell, a row a part or a receiver
+    words: Any  # a row a sender, or `width` rows a part; of a Tell, a row a part or a receiver
     lates: Any  # (senders,): how many rounds late, LOST, or SILENT
-    inboxes: Any  # a row a receiver for each round to come
+    inboxes: Any  # a row a receiver for each round to come; where nothing may be late, a row a part: none waits
     routes: Routes
     slots: Any  # for how many rounds there are inboxes
     number: Any  # of the turn
     attack: Any  # of who lies, what it needs
+    width: Any = 0  # senders at most of a receiver that hears them while their words are in the cache
 
 
 class Board(NamedTuple):
@@ -147,41 +148,58 @@ def forging(forge: Callable[..., Any]) -> Callable[..., Any]:
 def delivering(
     hear: Callable[..., Any], merge: Callable[..., Any], receivers: Callable[..., Any], among: bool, with_data: bool
 ) -> Callable[..., Any]:
+    """All receivers hear and merge."""
+    deliver = delivering_to_some(hear, merge, receivers, among, with_data)
+
+    @kernel
+    def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
+        total = mail.routes.starts.shape[1] - 1
+        deliver(n, part, total * part // parts, total * (part + 1) // parts, 0, board, mail)
+
+    return step
+
+
+@cache
+def delivering_to_some(
+    hear: Callable[..., Any], merge: Callable[..., Any], receivers: Callable[..., Any], among: bool, with_data: bool
+) -> Callable[..., Any]:
     """Receivers hear and merge. `among`: senders and receivers are the same nodes; `with_data`: they may be away."""
     offset = 0 if with_data else SERVER_KEYS
 
     @kernel
-    def step(n: Any, part: Any, parts: Any, board: Any, mail: Any) -> None:
+    def deliver(n: Any, part: Any, begin: Any, finish: Any, before: Any, board: Any, mail: Any) -> None:
+        """To receivers `begin` to `finish` - 1; the words of the first `before` senders have no rows."""
         table, words, settings = receivers(board), mail.words, board.settings
         boxes, routes, lates = mail.inboxes, mail.routes, mail.lates
         phase, total = n % routes.starts.shape[0], routes.starts.shape[1] - 1
         slots, heard, end = mail.slots, 0, routes.senders.shape[0] - 1
-        for k in range(total * part // parts, total * (part + 1) // parts):
+        for k in range(begin, finish):
             if with_data and not board.present[k]:
                 continue
             first, last = routes.starts[phase, k], routes.starts[phase, k + 1]
             for e in range(first, last):
                 sender, later = routes.senders[e], routes.senders[min(e + NEXT, end)]
                 if lates[later] != SILENT and (later != sender + NEXT or lates[later - 1] == SILENT):
-                    fetch(words, later)  # what follows the one before it comes by itself
+                    fetch(words, later - before)  # what follows the one before it comes by itself
                 late = lates[sender]
                 if late != SILENT:
                     heard += 1
                 if 0 <= late < slots:
-                    box = row(boxes, ((n + late) % slots) * total + k)
-                    hear(box, row(words, sender), settings, Edge(sender, routes.weights[e], late, n, routes.places[e]))
+                    box = row(boxes, ((n + late) % slots) * total + k if slots > 1 else part)
+                    edge = Edge(sender, routes.weights[e], late, n, routes.places[e])
+                    hear(box, row(words, sender - before), settings, edge)
             kept = 1.0
             if among and 0 <= lates[k] < slots:
                 for e in range(routes.out_starts[phase, k], routes.out_starts[phase, k + 1]):
                     if not with_data or board.present[routes.receivers[e]]:
                         kept -= routes.out_weights[e]
-            box = row(boxes, (n % slots) * total + k)
+            box = row(boxes, (n % slots) * total + k if slots > 1 else part)
             now = Moment(k, n, key_of(board.seed, k + offset, n), -1, last - first, True, kept)
             merge(row(table, k), box, settings, now)
             clear(box)  # what is late, and finds nobody, waits until this inbox has its turn again
         board.counts[part, 1 + mail.number] += heard
 
-    return step
+    return deliver
 
 
 @cache

@@ -8,7 +8,7 @@ import numpy as np
 
 from archipel.describe import Checked
 from archipel.errors import BadInput
-from archipel.node import kernel
+from archipel.node import kernel, table_of
 from archipel.parts import LearnPiece, ProtectPiece
 from archipel.parts.learn.online import Steps, descent
 from archipel.turns import Setup
@@ -51,7 +51,7 @@ class Gradient(Checked):
             right = "noise that is drawn anew: others hear signs of each gradient, not their sum"
             raise BadInput("algorithm.protect.kind", "correlated", right)
         real = np.dtype(setup.dtype).type
-        state = Downhill(np.zeros((setup.task.clients, setup.task.size), setup.dtype))
+        state = Downhill(table_of((setup.task.clients, setup.task.size), setup.dtype))
         run = finding(protect.pay, protect.bound, protect.noise)
         return LearnPiece(run, state, Steps(real(1), int(setup.task.loss)), read_by="direction")
 

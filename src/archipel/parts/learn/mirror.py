@@ -20,7 +20,7 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
-from archipel.node import add_exactly, exact, kernel
+from archipel.node import add_exactly, exact, kernel, table_of
 from archipel.parts import NONE, LearnPiece, ProtectPiece
 from archipel.parts.learn import constraints, maps
 from archipel.parts.learn.constraints import FREE, PLAIN, QUEUE, SADDLE, SECRET, USES, Budget
@@ -179,7 +179,7 @@ class MirrorStep(Geometry, ClipsGradients):
         rows, size = setup.task.clients, setup.task.size
         reach = settings.budget.reach if self.constraint else 1.0
         pressed = constraints.pressed_rows(self.pressing, rows, size, reach, setup.dtype)
-        state = MirrorState(np.zeros((rows, size), setup.dtype), played_rows(rows), pressed)
+        state = MirrorState(table_of((rows, size), setup.dtype), played_rows(rows), pressed)
         weighted = partial(stepping, **parts)
         return LearnPiece(weighted(alike), state, settings, True, self.pressing == QUEUE, weighted=weighted)
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec
+from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, kernel, matvec, table_of
 from archipel.parts.learn.bounded import ROOM
 from archipel.privacy.policy import Guard
 from archipel.problems.clustered import segments
@@ -68,10 +68,10 @@ def factorised(parts: list[Shards], task: Task, features: float = math.inf, targ
     rank, size = min(most, task.size), task.size
     shape = (task.clients, len(parts))
     drawn = Factors(
-        np.zeros((*shape, rank, size)),
-        np.zeros((*shape, rank)),
-        np.zeros((*shape, size)),
-        np.zeros((*shape, most, rank) if task.loss == LOGISTIC else (*shape, 1, 1)),
+        table_of((*shape, rank, size)),
+        table_of((*shape, rank)),
+        table_of((*shape, size)),
+        table_of((*shape, most, rank) if task.loss == LOGISTIC else (*shape, 1, 1)),
     )
     for p, shards in enumerate(parts):
         for k, (x, y) in enumerate(shards):
@@ -105,7 +105,7 @@ def factorise(mine: Factors, x: Any, y: Any, loss: int) -> None:
 
 @kernel
 def ridge(out: Any, basis: Any, curve: Any, along: Any, pull: Any, weight: Any) -> None:
-    """out = (V^T diag(curve) V + weight I)^-1 pull; `pull` has the moment in it, `along` is scratch."""
+    """out = (V^T diag(curve) V + weight I)^-1 pull; `pull` has the moment in it, may be `out`; `along` is scratch."""
     matvec(along, basis, pull)
     for i in range(curve.shape[0]):
         along[i] *= -curve[i] / (curve[i] + weight)
@@ -227,7 +227,7 @@ def solving_state(data: Factors, shrinkage: Any) -> Solving:
     """A table of them."""
     clients, _, rank, size = data.basis.shape
     column = np.broadcast_to(np.asarray(shrinkage, float), clients).reshape(-1, 1).copy()
-    return Solving(data, column, np.zeros((clients, size)), np.zeros((clients, rank)))
+    return Solving(data, column, table_of((clients, size)), table_of((clients, rank)))
 
 
 @kernel

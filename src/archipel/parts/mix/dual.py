@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import SAID, add_scaled, assign, kernel
+from archipel.node import SAID, add_scaled, assign, kernel, table_of
 from archipel.topology.links import Links, both_ways
 
 
@@ -157,8 +157,8 @@ def duals(degrees: Any, size: int, dtype: Any) -> Dual:
     """A table of nodes with these numbers of neighbours, all at zero."""
     rows = len(degrees)
     column = np.asarray(degrees, float).reshape(-1, 1).copy()
-    zeros = np.zeros((rows, size), dtype)
-    return Dual(zeros, zeros.copy(), np.zeros((rows, 1)), np.zeros((rows, 1)), column)
+    dual, around = table_of((rows, size), dtype), table_of((rows, size), dtype)
+    return Dual(dual, around, np.zeros((rows, 1)), np.zeros((rows, 1)), column)
 
 
 def whole_graph(graph: Any) -> Links:

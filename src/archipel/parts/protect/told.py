@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import assign, kernel
+from archipel.node import assign, kernel, table_of
 from archipel.parts.protect.openly import free
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.accountant import Accountant, planned_of
@@ -125,7 +125,7 @@ def priced(
     it, or a function of a slice of the clients; `worst` the same at most, if it can change while a run goes on.
     """
     clients, size, rounds = setup.task.clients, setup.task.size, setup.rounds
-    told = np.zeros((clients, size), setup.dtype)
+    told = table_of((clients, size), setup.dtype)
     if policy is None:
         free_of = Noise(NONE, np.zeros((clients, 1)), np.ones(1), np.full((clients, 1), np.inf), True)
         state = Told(*accounts(free_of.first, free_of.limit), np.zeros((clients, 1)), told)
