@@ -11,7 +11,7 @@ from typing import Any
 
 from archipel.draws import key_of
 from archipel.node import FEW, Edge, Moment, clear, fetch, kernel, leaves, row, tabled
-from archipel.simulate.compile import build, entry, uncollected
+from archipel.simulate.compile import build, compiling, entry
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.simulate.laid import Played, rounds_of
 from archipel.simulate.openings import SOON
@@ -86,7 +86,7 @@ class Blocks:
         partial = mail._replace(inboxes=self.boxes)
         self.board, self.arguments = held(self.rounds.board), held((self.rounds.arguments[0], partial))
         driver = build(advancing((self.rounds.steps[0], hearing(turn.hear))))
-        with uncollected():
+        with compiling():
             self.kernel = entry(driver, 0, 0, -1, 0, BLOCKS, self.board, self.arguments)
 
     def play(self, n: int, block: int) -> None:
@@ -107,7 +107,7 @@ class BlockEngine(Played):
         self.mail = self.rounds.mails[1]
         self.inboxes = held((self.mail,))
         self.merger = build(advancing((merging(instance.plan.turns[1].merge),)))
-        with uncollected():
+        with compiling():
             self.merger(0, 0, -1, 0, 1, self.blocks.board, self.inboxes)
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
 

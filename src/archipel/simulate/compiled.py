@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from archipel.simulate.compile import build, entry, uncollected
+from archipel.simulate.compile import build, compiling, entry
 from archipel.simulate.instance import Instance
 from archipel.simulate.laid import SHARED, Played, rounds_of
 from archipel.simulate.records import held
@@ -26,7 +26,7 @@ class CompiledEngine(Played):
         self.board, self.arguments = held(self.rounds.board), held(self.rounds.arguments)
         self.parts = [threads if instance.count(role) >= SHARED else 1 for role in self.rounds.roles]
         self.kernel = build(advancing(self.rounds.steps))
-        with uncollected():
+        with compiling():
             self.play = entry(self.kernel, 0, 0, -1, 0, 1, self.board, self.arguments)
         self.orders: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(1, max(self.parts))]
         self.done: SimpleQueue[BaseException | None] = SimpleQueue()

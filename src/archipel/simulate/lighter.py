@@ -9,13 +9,19 @@ Most of the time to compile a kernel is Numba's own Python. A third of that goes
 4. Every use of an array looks for a way in which it might not be one, in all that was ever declared.
 5. Every call of LLVM is announced to timers, two for each function that is being compiled around it.
 6. Functions are searched for closures and array expressions, of which ours have none (`PASSES`).
+
+All but the last stand in Numba's place only while a kernel of ours is compiled, and only in the versions that this was
+tried with: other versions take half as long again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import RLock
 from types import CodeType
 from typing import Any
 
+import numba
 from numba.core import event, types
 from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.targetconfig import TargetConfig
@@ -23,6 +29,7 @@ from numba.core.transforms import canonicalize_cfg
 from numba.core.types.functions import BaseFunction
 from numba.np import arrayobj
 
+TRIED = numba.__version__.startswith("0.68.")
 PASSES = {"InlineClosureLikes", "WithLifting", "NopythonRewrites"}
 
 _signatures: dict[Any, Any] = {}
@@ -115,15 +122,29 @@ def needless(function: Any, allocates: bool) -> set[str]:
     return set() if inner or allocates else set(PASSES)
 
 
-def lighten() -> None:
-    """Put these in place of Numba's own."""
-    function: Any = BaseFunction
-    function.get_call_type = remembered(function.get_call_type)
-    for name, mine in (("values", values), ("__eq__", same), ("__hash__", hashed)):
-        setattr(TargetConfig, name, mine)
-    PostProcessor.run = when_asked(PostProcessor.run)
-    arrayobj.make_array = as_arrays(arrayobj.make_array)
-    event.start_event, event.end_event = unless_llvm(event.start_event), unless_llvm(event.end_event)
+REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (BaseFunction, "get_call_type", remembered(BaseFunction.get_call_type)),
+    (TargetConfig, "values", values),
+    (TargetConfig, "__eq__", same),
+    (TargetConfig, "__hash__", hashed),
+    (PostProcessor, "run", when_asked(PostProcessor.run)),
+    (arrayobj, "make_array", as_arrays(arrayobj.make_array)),
+    (event, "start_event", unless_llvm(event.start_event)),
+    (event, "end_event", unless_llvm(event.end_event)),
+)
+_one_at_a_time = RLock()
 
 
-lighten()
+@contextmanager
+def lighter() -> Iterator[None]:
+    """Compile with these in place of Numba's own."""
+    with _one_at_a_time:  # as Numba compiles anyway
+        own = [(owner, name, getattr(owner, name)) for owner, name, _ in REPLACED]
+        for owner, name, mine in REPLACED if TRIED else ():
+            setattr(owner, name, mine)
+        try:
+            yield
+        finally:
+            for owner, name, theirs in own:
+                setattr(owner, name, theirs)
+            _signatures.clear()
