@@ -18,7 +18,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import assign, kernel
-from archipel.parts import MixPiece, Place, SharePiece, empty
+from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix import rules
 from archipel.parts.mix.rules import Rule, Scratch, is_finite, set_all
 from archipel.turns import Setup
@@ -166,11 +166,9 @@ def among_of_changes(rule: Any, fill: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Robust(Checked):
+class Robust(Mix, Checked):
     """What robust mixes have in common."""
 
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
     rule: ClassVar[Any]
     by_coordinate: ClassVar[bool] = False
 
@@ -200,10 +198,6 @@ class Robust(Checked):
         scratch = Scratch(np.zeros(rows, dtype), np.zeros(rows, dtype), np.zeros(place.size, dtype))
         fresh = np.zeros((2, place.size if buffer else 0), dtype)
         return Heard(table, table.copy(), np.zeros(rows, np.uint8), fresh, scratch)
-
-    def one_way(self: R) -> R:
-        """The same: a receiver takes what it hears, and nothing has to be pushed."""
-        return self
 
     def across(self: R) -> R:
         """The same, among servers, whose messages are never late."""

@@ -14,7 +14,7 @@ import numpy as np
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import exact
-from archipel.parts import ProtectPiece
+from archipel.parts import Protect, ProtectPiece
 from archipel.parts.protect.openly import always, any_sum, table_of
 from archipel.parts.protect.sample import Private, bound, noise, pay
 from archipel.privacy.account import accounts
@@ -104,10 +104,9 @@ class ClipsGradients:
 
 
 @dataclass(frozen=True)
-class AtGradient(Checked):
+class AtGradient(Protect, Checked):
     """A sample's gradient is clipped to `privacy.clip`, paid for and noised before it enters the model."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
     alike: ClassVar[bool] = True  # all releases cost a client the same
 

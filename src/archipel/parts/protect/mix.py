@@ -18,7 +18,7 @@ from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace
 from archipel.node import fill, kernel
-from archipel.parts import ProtectPiece, empty
+from archipel.parts import Protect, ProtectPiece, empty
 from archipel.parts.protect.openly import always, as_it_is, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
@@ -77,14 +77,13 @@ def noise_long_sum(inbox: Any, me: Any, settings: Any, moment: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class AtMix(Checked):
+class AtMix(Protect, Checked):
     """A client's change is clipped to `privacy.clip`, and the server noises their sum: for `unit` = "client".
 
     With a Gaussian mechanism and a target epsilon, secret asking is counted by loss distributions; else in zCDP, which
     it does not make cheaper.
     """
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "mix"
     asked: float = key(1.0, "chance that the server asks a client, in secret", above=0, at_most=1)
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import NONE, ProtectPiece, empty
+from archipel.parts import NONE, Protect, ProtectPiece, empty
 from archipel.turns import Setup
 
 
@@ -48,10 +48,9 @@ def table_of(setup: Setup) -> Any:
 
 
 @dataclass(frozen=True)
-class Openly(Checked):
+class Openly(Protect, Checked):
     """Nothing is protected."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "nowhere"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:

@@ -20,7 +20,7 @@ import numpy as np
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import ProtectPiece
+from archipel.parts import Protect, ProtectPiece
 from archipel.parts.protect.openly import always, any_sum, table_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.accountant import Accountant, planned_of
@@ -71,10 +71,9 @@ def noise(values: Any, scale: Any, me: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class AtSample(Checked):
+class AtSample(Protect, Checked):
     """Every sample's step is clipped to `privacy.clip`, paid for and noised before it enters the model."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:

@@ -21,7 +21,7 @@ from archipel.draws import u64
 from archipel.errors import BadInput
 from archipel.generators import add_discrete
 from archipel.node import add_scaled, exact, fast, fill, kernel
-from archipel.parts import MixPiece, ProtectPiece
+from archipel.parts import MixPiece, Protect, ProtectPiece
 from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
@@ -171,13 +171,12 @@ def merging(finish: Any, disturb: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Summed(Checked):
+class Summed(Protect, Checked):
     """A client's change is clipped, rounded, noised with its share and masked: a server sees the sum, nobody a part.
 
     The more may drop, the more noise each adds; what turns out not to be needed is taken off the sum again.
     """
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sum"
     dropping: float = key(0.34, "share of the clients that may drop; with fewer left a sum is given up", at_least=0,
                           below=1)  # fmt: skip

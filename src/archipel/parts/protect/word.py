@@ -13,7 +13,7 @@ import numpy as np
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
-from archipel.parts import ProtectPiece, start_of
+from archipel.parts import Protect, ProtectPiece, start_of
 from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
 from archipel.parts.protect.sample import Private, accountant_of
 from archipel.privacy.account import accounts, scale_of
@@ -64,10 +64,9 @@ def rebase(me: Any) -> None:
 
 
 @dataclass(frozen=True)
-class AtWord(Checked):
+class AtWord(Protect, Checked):
     """A round's change of the model is clipped to `privacy.clip`, paid for and noised before anything is said of it."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "word"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
