@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.algorithms.online import PaoFed
 from archipel.environment import Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import mapped, named_leaves
+from archipel.parts.learn.mirror import Geometry
 from archipel.parts.protect.in_turn import InTurn
 from archipel.privacy.accountant import account_of
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
@@ -178,9 +180,9 @@ def twin_of(
         own = algorithm.protect
         two = replace(own, every=min(own.every, CLIENTS), bands=min(own.bands, CLIENTS))
         algorithm = replace(algorithm, protect=two)
-    if hasattr(algorithm, "portion"):
+    if isinstance(algorithm, PaoFed):
         algorithm = replace(algorithm, portion=min(algorithm.portion, SIZE), ignore=min(algorithm.ignore, SIZE - 1))
-    if hasattr(algorithm, "for_size"):
+    if isinstance(algorithm, Geometry):
         algorithm = algorithm.for_size(SIZE)
     return Federation(
         Neighbours(worst, which, policy.unit, loss, reach, pull, shared, absent),

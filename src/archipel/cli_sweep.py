@@ -2,7 +2,7 @@
 
 import csv
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -38,10 +38,10 @@ def sweep(
 
     Example: archipel sweep federation.toml algorithm.step=0.1,0.2,0.4 --out sweep
     """
-    from archipel.errors import BadInput, did_you_mean, spoken
+    from archipel.errors import BadInput, did_you_mean
     from archipel.results import ready
     from archipel.sweep import Sweep, axis_of, importance, rows
-    from archipel.sweep_page import write_sweep
+    from archipel.sweep_page import in_words, write_sweep
 
     if how not in ("tpe", "random"):
         raise BadInput("--how", how, did_you_mean(how, ("tpe", "random")))
@@ -67,10 +67,6 @@ def sweep(
     write_sweep(f"{federation.stem}: a sweep", found, metric, mattered, out / "sweep.html")
     grid = Table(*columns)
     for row in found[:BEST]:
-        grid.add_row(*(shown(row.get(name), spoken) for name in columns))
+        grid.add_row(*(in_words(row.get(name)) for name in columns))
     screen.print(grid)
     screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
-
-
-def shown(value: Any, spoken: Any) -> str:
-    return "" if value is None else spoken(value) if isinstance(value, float) else str(value)

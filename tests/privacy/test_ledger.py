@@ -151,7 +151,7 @@ def test_a_device_keeps_its_ledger_with_numpy_alone(tmp_path):
         "from archipel.privacy import audit, bounding, calibration, account, journal, noise\n"
         "from archipel.privacy.ledger import EpsilonBudget, Overspent, Terms\n"
         "from archipel.privacy.releases import Gaussian\n"
-        "mu = 1 / float(calibration.multiplier(calibration.gaussian_budget(1.0, 1e-5), 10))\n"
+        "mu = 1 / float(calibration.first_sigma(calibration.gaussian_budget(1.0, 1e-5), [1.0] * 10, 1.0))\n"
         "ledger = journal.open_ledger(sys.argv[1], 'd', Terms('sample', 'replace-one'), EpsilonBudget(1.0, 1e-5))\n"
         "for n in range(10): ledger.charge(n, Gaussian(mu))\n"
         "assert not ledger.affords(Gaussian(mu)) and 0.999 < ledger.as_json(1e-5)['spent']['epsilon'] <= 1\n"

@@ -367,7 +367,7 @@ MUTANTS = {
         "archipel.parts.protect.in_turn", "InTurn.strain", replaced(lambda self, setup: 1.0),
         suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
     "in turn: twice as often": (
-        "archipel.parts.protect.in_turn", "InTurn.apart", returned(lambda every: 2 * every),
+        "archipel.parts.protect.in_turn", "InTurn.spacing", returned(lambda every: 2 * every),
         suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
     "a sum costs half": (ACCOUNT, "release_cost", returned(lambda cost: cost / 2), PAID),
 }  # fmt: skip

@@ -92,7 +92,7 @@ class Pgfl(Admm):
         learned = clients.Primal(self.penalty, change, guard.radius)
         client = self.clients(view, solving_state(data, 2 * self.weights(setup, view)), made.state)
         server = self.servers(setup, view)
-        if self.start == "optimum" and task.apart:
+        if self.start == "optimum" and task.local_only:
             raise BadInput("algorithm.start", self.start, '"zero": nobody sees everyone\'s data')
         if self.start == "optimum":
             self.start_at(setup, view, client, server)

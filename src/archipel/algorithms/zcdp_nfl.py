@@ -90,7 +90,7 @@ class ZcdpNfl(Admm):
         given = {name: getattr(self, name) for name in Fit._fields if getattr(self, name) is not None}
         if len(given) < len(Fit._fields):
             policy = self.policy(setup)
-            hidden = setup.task.apart or (policy is not None and policy.protects)
+            hidden = setup.task.local_only or (policy is not None and policy.protects)
             given = (self.fitting_blindly if hidden else self.fitting)(setup)._asdict() | given
         return Fit(**{name: float(value) for name, value in given.items()})
 

@@ -16,8 +16,8 @@ from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures import beijing as stations
 from archipel.figures import pgfl_pictures as pictures
-from archipel.figures.learning import SAME, Runs, alike, all_of, better, level
-from archipel.figures.personal import OURS, ClusterExperiment, curves, dynamic, end, points, rises, start, worse
+from archipel.figures.learning import SAME, Runs, alike, all_of, better, end, level
+from archipel.figures.personal import OURS, ClusterExperiment, curves, dynamic, points, rises, start, worse
 from archipel.problems.clustered import Related, segments
 from archipel.topology import Servers
 

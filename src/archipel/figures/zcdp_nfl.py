@@ -13,12 +13,24 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.learning import SAME, Runs, alike, all_of, better, decibels, gap, level, reaches
+from archipel.figures.learning import (
+    SAME,
+    Runs,
+    alike,
+    all_of,
+    all_seeds,
+    better,
+    decibels,
+    end,
+    gap,
+    level,
+    reaches,
+    runs_of,
+    step_between,
+)
 from archipel.privacy.policy import Privacy
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
@@ -57,26 +69,10 @@ class ZcdpNflExperiment:
         federation, seeds = self.federation(algorithm, **budget), seeds or self.seeds
         key = (self.problem, algorithm, federation.privacy)
         if (*key, seeds) not in KEPT:
-            result = federation.run(seeds, self.reporter(label), theory={})
-            if result.interrupted:
-                raise KeyboardInterrupt
-            errors: dict[int, dict[int, float]] = {}
-            for seed, round, metric, value, _ in result.rows:
-                if metric == "deviation":
-                    errors.setdefault(seed, {})[round] = value
-            rounds = np.array(sorted(next(iter(errors.values()))))
-            table = np.array([[errors[seed][n] for n in rounds] for seed in sorted(errors)])
-            step = algorithm.step or 0.0
-            KEPT[*key, seeds] = Runs(label, step, rounds, table, result.total("parameters"), result.total("bytes"))
+            result = all_seeds(federation, seeds, label, self.progress, theory={})
+            KEPT[*key, seeds] = runs_of(result, label, algorithm.step or 0.0)["deviation"]
             PAID[key] = max(ledger["worst"]["epsilon"] or math.inf for ledger in result.ledgers)
         return replace(KEPT[*key, seeds], label=label)
-
-    def reporter(self, label: str) -> Progress | None:
-        """The progress of a run, with its name."""
-        progress = self.progress
-        if progress is None:
-            return None
-        return lambda done, total, what: progress(done, total, f"{label}: {what}" if what else label)
 
     def paid(self, algorithm: Any, **budget: Any) -> float:
         """The epsilon that the ledger finds for a run that was played."""
@@ -94,24 +90,13 @@ class ZcdpNflExperiment:
     def matched(self, algorithm: Any, like: Any) -> Any:
         """The subgradient method with the step at which it starts as another, without noise, as the thesis tunes it."""
         wanted = self.start(like)
-        low, high = 0.01, 1.0
-        for _ in range(7):
-            middle = math.sqrt(low * high)
-            if self.start(replace(algorithm, step=middle)) <= wanted:
-                high = middle
-            else:
-                low = middle
-        return replace(algorithm, step=math.sqrt(low * high))
+        step = step_between(0.01, 1.0, 7, lambda s: self.start(replace(algorithm, step=s)) <= wanted)
+        return replace(algorithm, step=step)
 
     def start(self, algorithm: Any) -> float:
         """The mean of a noiseless learning curve in dB over the first rounds."""
         runs = self.play("equal start", algorithm, 1, total=math.inf)
         return float(decibels(runs.errors[:, runs.rounds <= START]).mean())
-
-
-def end(runs: Runs) -> Any:
-    """Each seed's error after the last round."""
-    return runs.errors[:, -1]
 
 
 def experiment_of(problem: Regression, quick: bool, progress: Progress | None) -> ZcdpNflExperiment:

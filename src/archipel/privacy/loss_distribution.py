@@ -99,7 +99,7 @@ def epsilon_by_pld(history: Any, delta: float, guess: float) -> float:
 
 def _reach(history: Any) -> float:
     """Roughly how large a loss of the whole history gets: for the choice of a grid only."""
-    rho = sum(rho_of(r) * times * getattr(r, "rate", 1.0) for r, times in history.counts)
+    rho = sum(rho_of(r) * times * (r.rate if isinstance(r, Sampled) else 1.0) for r, times in history.counts)
     return float(rho + 8 * math.sqrt(2 * rho))
 
 

@@ -91,7 +91,7 @@ class AtMix(Protect, Checked):
         """How many times more noise a sum has than hides one change."""
         return 1.0
 
-    def apart(self) -> int:
+    def spacing(self) -> int:
         """Rounds from one in which a client may be asked to the next."""
         return 1
 
@@ -117,7 +117,7 @@ class AtMix(Protect, Checked):
         )
         sampled = policy.epsilon is not None and policy.mechanism == "gaussian" and policy.schedule == "constant"
         if sampled and policy.noise is None and isinstance(policy.epsilon, int | float):
-            planned = policy.releases or -(-setup.rounds // self.apart())
+            planned = policy.releases or -(-setup.rounds // self.spacing())
             check_reach(policy.epsilon, policy.delta, self.asked, ("privacy.epsilon", "privacy.delta"))
             mu = affordable_mu(policy.epsilon, policy.delta, planned, self.asked, policy.relation)
             releases = (release_of(mu, self.asked, policy.relation),) * graph.servers
