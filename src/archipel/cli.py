@@ -23,9 +23,7 @@ from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 from archipel.progress import progress_bar
 
 app = typer.Typer(
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
+    no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False
 )
 register(app)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either

@@ -70,8 +70,7 @@ def approve(
 
 
 def log(
-    folder: Annotated[Path, typer.Argument(help="The folder of the site's policy.")] = Path("."),
-    as_json: Json = False,
+    folder: Annotated[Path, typer.Argument(help="The folder of the site's policy.")] = Path("."), as_json: Json = False
 ) -> None:
     """Show what left this site: when, to whom, what, of which rounds, how many bytes, and what was paid for it.
 

@@ -19,13 +19,7 @@ from archipel.errors import BadInput
 from archipel.parts.admm import Admm, Stepping, consensus_plan
 from archipel.parts.learn import primal
 from archipel.parts.learn.bounded import mean_gradient_of
-from archipel.parts.learn.fitting import (
-    Fit,
-    fitted,
-    fitted_blindly,
-    fitted_subgradient,
-    fitted_subgradient_blindly,
-)
+from archipel.parts.learn.fitting import Fit, fitted, fitted_blindly, fitted_subgradient, fitted_subgradient_blindly
 from archipel.parts.learn.solve import factors, guard_of, solver_of, solving_state
 from archipel.parts.mix.dual import adjacency, degrees_of, mix_only
 from archipel.parts.protect.told import Priced, priced, tell, tell_openly, teller

@@ -261,11 +261,4 @@ def portions_moved(experiment: PaoFedExperiment, method: Any, moment: int) -> fl
     return float((sizes >= 0.5 * sizes.mean(1, keepdims=True)).mean())
 
 
-FIGURES = {
-    "4": figure_4,
-    "5": figure_5,
-    "6a": figure_6a,
-    "6b": figure_6b,
-    "6c": figure_6c,
-    "change": figure_change,
-}
+FIGURES = {"4": figure_4, "5": figure_5, "6a": figure_6a, "6b": figure_6b, "6c": figure_6c, "change": figure_change}

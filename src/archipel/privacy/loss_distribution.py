@@ -57,11 +57,7 @@ def _single(plds: Any, release: Any, interval: float) -> Any:
         (kinds.REPLACE_ONE, release.mu / 2) if relation == "replace-one" else (kinds.ADD_OR_REMOVE_ONE, release.mu)
     )
     return plds.from_gaussian_mechanism(
-        1.0,
-        sensitivity=size,
-        value_discretization_interval=interval,
-        sampling_prob=rate,
-        neighboring_relation=kind,
+        1.0, sensitivity=size, value_discretization_interval=interval, sampling_prob=rate, neighboring_relation=kind
     )
 
 

@@ -199,10 +199,7 @@ class Pictures(Problem):
     dataset: str = key("", "the pictures; none named: those of the tasks")
     clients: int = key(150, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     samples: tuple[int, ...] = key(
-        (),
-        "the least and the largest number of pictures; none given: the article's",
-        at_least=1,
-        length=(0, 2),
+        (), "the least and the largest number of pictures; none given: the article's", at_least=1, length=(0, 2)
     )
     shrink: int = key(1, "squares of so many pixels a side become one", at_least=1, unit="pixels")
 

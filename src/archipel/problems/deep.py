@@ -30,7 +30,7 @@ from archipel.problems.models.networks import Network, Units, build, one_thread,
 from archipel.problems.splits import partition
 from archipel.problems.splits.dealing import SETTINGS
 from archipel.problems.splits.shards import Shards, divide, gather, hold_groups, one, remaining
-from archipel.problems.stored import Empty
+from archipel.problems.stored import Empty, Shard
 from archipel.problems.task import MOST_CLIENTS, Problem, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
@@ -44,13 +44,6 @@ class Samples(NamedTuple):
     x: Any
     y: Any
     starts: Any
-
-
-class Shard(NamedTuple):
-    """One client's samples."""
-
-    x: Any
-    y: Any
 
 
 class Pool(NamedTuple):

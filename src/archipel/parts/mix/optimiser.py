@@ -91,11 +91,8 @@ class Momentum(Mix, Checked):
     momentum: float = key(0.9, "what remains of the last change", at_least=0, below=1, symbol="beta")
     over: Any = field(default=None, kw_only=True, metadata={"family": "mix", "key": UNDER})
 
-    def rates(self) -> tuple[float, ...]:
-        return self.step, self.momentum, 0.0, 0.0
-
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
-        return optimised(self.over, by_momentum, self.rates(), setup, share, place)
+        return optimised(self.over, by_momentum, (self.step, self.momentum, 0.0, 0.0), setup, share, place)
 
     def one_way(self) -> "Momentum":
         raise BadInput("topology.kind", "digraph", "another: an optimiser would undo the mass that push-sum carries")

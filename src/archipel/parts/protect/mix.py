@@ -19,7 +19,7 @@ from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace
 from archipel.node import fill, kernel
 from archipel.parts import Protect, ProtectPiece, empty
-from archipel.parts.protect.openly import always, as_it_is, free, no_noise, table_of
+from archipel.parts.protect.openly import always, as_it_is, check_clip, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.alike import AlikeAccountant, counted
@@ -101,9 +101,7 @@ class AtMix(Protect, Checked):
             raise BadInput("algorithm.protect.kind", "at-mix", "another: among peers nobody is trusted with a sum")
         if policy.unit != "client":
             raise BadInput("privacy.unit", policy.unit, '"client": whoever is asked is clipped as a whole')
-        if policy.protects and not policy.clip < np.inf:
-            right = "a finite bound on what a client changes: no noise covers an infinite sensitivity"
-            raise BadInput("privacy.clip", policy.clip, right)
+        check_clip(policy, "what a client changes")
         guard, replaced = policy.guard(), policy.relation == "replace-one"
         change = (2.0 if replaced else 1.0) * float(policy.clip) * self.strain(setup)
         members = np.bincount(graph.server, minlength=graph.servers)

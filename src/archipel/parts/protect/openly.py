@@ -1,5 +1,6 @@
 """No protection: whatever a node says leaves as it is."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,6 +46,19 @@ def table_of(setup: Setup) -> Any:
     if setup.privacy is None:
         raise BadInput("privacy", "(missing)", "a table [privacy]: a part protects, and does not know how much")
     return setup.privacy
+
+
+def check_relation(policy: Any, seen: str) -> None:
+    """Refuse to hide that there is something to protect, as it is seen."""
+    if policy.relation != "replace-one":
+        raise BadInput("privacy.relation", policy.relation, f'"replace-one": {seen}')
+
+
+def check_clip(policy: Any, what: str) -> None:
+    """Refuse noise on what has no bound."""
+    if policy.protects and not policy.clip < math.inf:
+        right = f"a finite bound on {what}: no noise covers an infinite sensitivity"
+        raise BadInput("privacy.clip", policy.clip, right)
 
 
 @dataclass(frozen=True)

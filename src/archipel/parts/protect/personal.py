@@ -28,7 +28,6 @@ from archipel.privacy.personal import (
     PersonalLedgers,
     affordable_mu,
     check_reach,
-    counting,
     drawn_budgets,
     personal_ledger,
     release_of,
@@ -167,7 +166,7 @@ class Personal(Protect, Checked):
         change = self.clip * (2.0 if self.relation == "replace-one" else 1.0)
         settings = Promise(
             ledgers, self.clip, change, rates, np.bincount(graph.server)[graph.server], learn.local_steps, setup.rounds,
-            self.pretrain, self.draws, counting(self.participations), self.delta / 4, self.norm_share,
+            self.pretrain, self.draws, COUNTS[self.participations], self.delta / 4, self.norm_share,
         )  # fmt: skip
         one = np.zeros((len(sizes), 1))
         return ProtectPiece(

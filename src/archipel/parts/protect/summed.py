@@ -22,7 +22,7 @@ from archipel.errors import BadInput
 from archipel.generators import add_discrete
 from archipel.node import add_scaled, exact, fast, fill, kernel
 from archipel.parts import MixPiece, Protect, ProtectPiece
-from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
+from archipel.parts.protect.openly import any_sum, as_it_is, check_relation, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.coding import PRIMES, Code, centred, code_of
@@ -274,9 +274,7 @@ class Summed(Protect, Checked):
             raise BadInput("problem.clients", setup.task.clients, "two or more a server: a sum of one hides nothing")
         if self.bits not in PRIMES:
             raise BadInput("algorithm.protect.bits", self.bits, "16, 24 or 32")
-        if policy.relation != "replace-one":
-            right = '"replace-one": that a client is in a sum is not hidden'
-            raise BadInput("privacy.relation", policy.relation, right)
+        check_relation(policy, "that a client is in a sum is not hidden")
         if policy.mechanism != "gaussian":
             raise BadInput("privacy.mechanism", policy.mechanism, '"gaussian": shares of other noise do not add up')
         if not policy.clip < np.inf:

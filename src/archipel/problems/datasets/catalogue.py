@@ -178,10 +178,7 @@ def download(file: File, target: Path) -> None:
     end = time.monotonic() + file.seconds
     method, _, wanted = file.digest.partition(":")
     seen, size = hashlib.new(method, usedforsecurity=False), 0
-    with (
-        urllib.request.urlopen(request, timeout=min(SILENCE, file.seconds)) as source,
-        Replacing(target) as out,
-    ):
+    with urllib.request.urlopen(request, timeout=min(SILENCE, file.seconds)) as source, Replacing(target) as out:
         for chunk in iter(lambda: source.read1(CHUNK), b""):
             size += len(chunk)
             if time.monotonic() > end:

@@ -48,12 +48,7 @@ class Clustered:
 
 
 def clustered(
-    data: Loaded,
-    tasks: Sequence[Task],
-    cluster: Any,
-    samples: tuple[int, int],
-    seed: int,
-    shrink: int = 1,
+    data: Loaded, tasks: Sequence[Task], cluster: Any, samples: tuple[int, int], seed: int, shrink: int = 1
 ) -> Clustered:
     """Give each client from samples[0] to samples[1] pictures of its task; none goes to two clients.
 
