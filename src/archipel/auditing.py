@@ -287,7 +287,7 @@ def tiled(instance: Instance, copies: int) -> Instance:
     tables = {role: mapped(partial(repeated, copies=copies), t) for role, t in plan.tables.items()}
     source = by_client(task.source)._asdict()
     for name, array in source.items():
-        if name in ("x", "y") or (name not in ("starts", "horizon", "apart") and len(array) == task.clients):
+        if name in ("x", "y") or (name not in ("starts", "horizon", "layout") and len(array) == task.clients):
             source[name] = repeated(array, copies)
     source["starts"] = chained(source["starts"], copies)
     links = {

@@ -254,10 +254,9 @@ def clients(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
         plain, before = inbox.total.astype(float), me.model.astype(float)
         np.add(inbox.total, (included & asked).astype(float) @ ways, out=inbox.total, casting="same_kind")
         turn.merge(me, inbox, settings, moment)
-        shown = (me.model - before) * settings.protect.expected[
-            0
-        ] - plain  # the others' updates are known to who knows their data
-        np.add(scores, best @ (shown - settings.asked / 2 * ways.sum(0)), out=scores)
+        # the others' updates are known to who knows their data
+        seen = (me.model - before) * settings.protect.expected[0] - plain
+        np.add(scores, best @ (seen - settings.asked / 2 * ways.sum(0)), out=scores)
 
     turns = list(instance.plan.turns)
     turns[at] = turn._replace(merge=joined)
