@@ -2,7 +2,7 @@
 
 import csv
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -10,11 +10,6 @@ from rich.table import Table
 
 screen = Console(markup=False, emoji=False)
 BEST = 10  # trials that the screen shows
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(sweep)
 
 
 def sweep(
@@ -70,3 +65,6 @@ def sweep(
         grid.add_row(*(in_words(row.get(name)) for name in columns))
     screen.print(grid)
     screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
+
+
+COMMANDS: dict[str, Any] = {"sweep": sweep}

@@ -109,13 +109,13 @@ def more_accurate(claim: str, first: Runs, second: Runs, by: float = 0.0, part: 
 
 
 def curves(
-    name: str, title: str, shown: Sequence[Runs], added: Sequence[Runs], claims: list[Claim], note: str
+    name: str, title: str, shown: Sequence[Runs], added: Sequence[Runs], claims: list[Claim], note: str, what: str = ""
 ) -> Figure:
     """Learning curves in dB; those that the paper does not show are dashed."""
     series = {runs.label: runs.curve() for runs in (*shown, *added)}
     numbers = {r.label: {"final_db": level(r, end), "seeds": len(r.errors)} for r in (*shown, *added)}
     dashed = tuple(runs.label for runs in added)
-    return Figure(name, title, series, claims, "iteration", "NMSD (dB)", note, dashed=dashed, numbers=numbers)
+    return Figure(name, title, series, claims, "iteration", what or "NMSD (dB)", note, dashed=dashed, numbers=numbers)
 
 
 def accuracies(

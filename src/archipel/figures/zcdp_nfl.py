@@ -31,6 +31,7 @@ from archipel.figures.learning import (
     runs_of,
     step_between,
 )
+from archipel.figures.personal import OURS, curves
 from archipel.privacy.policy import Privacy
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
@@ -45,7 +46,7 @@ LEAST_ABSOLUTE = ZcdpNfl(penalty=4.0, step=1.0, decay=0.5)
 GRADIENT = ZcdpGradNfl(step=0.2, decay=0.0)  # the conventional method has a constant step
 KEPT: dict[tuple[Any, ...], Runs] = {}  # what was measured in this process
 PAID: dict[tuple[Any, ...], float] = {}  # and what its ledger says, at most
-OURS = "(ours) "
+ERRORS = "normalised error (dB)"
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ def nonsmooth(name: str, title: str, experiment: ZcdpNflExperiment, admm: ZcdpNf
         better(OURS + "at each method's own best, ADMM outperforms the subgradient method.", own, own_gradient, 0, end),
     ]
     added = [exact, own, own_gradient, free, free_gradient]
-    return curves(name, title, [zcdp, dp, gradient], added, claims, note(experiment, admm, alike_start))
+    told = note(experiment, admm, alike_start)
+    return curves(f"zcdp-nfl/{name}", title, [zcdp, dp, gradient], added, claims, told, ERRORS)
 
 
 def figure_33a(quick: bool, progress: Progress | None) -> Figure:
@@ -162,7 +164,8 @@ def figure_33a(quick: bool, progress: Progress | None) -> Figure:
         better(OURS + "at each method's own best penalty zCDP-NFL outperforms P-ADMM.", own, own_admm, part=end),
     ]
     text = note(experiment, ADMM) + " P-ADMM's bound c1 cannot be enforced: its guarantee is assumed."
-    return curves("3.3a", "ridge regression", [zcdp, admm], [dp, steady, exact, own, own_admm], claims, text)
+    added = [dp, steady, exact, own, own_admm]
+    return curves("zcdp-nfl/3.3a", "ridge regression", [zcdp, admm], added, claims, text, ERRORS)
 
 
 def same_mechanism(experiment: ZcdpNflExperiment, admm: Any, rule: Any, exact: Runs, dp: Runs) -> Claim:
@@ -231,14 +234,6 @@ def for_all(claim: str, totals: tuple[float, ...], first: list[Runs], second: li
 
 
 # --- how they are shown ---------------------------------------------------------------------------------------------
-
-
-def curves(name: str, title: str, shown: list[Runs], added: list[Runs], claims: list[Claim], text: str) -> Figure:
-    """Learning curves; those that the thesis does not show are dashed."""
-    series = {runs.label: runs.curve() for runs in (*shown, *added)}
-    numbers = {runs.label: {"final_db": level(runs, end), "seeds": len(runs.errors)} for runs in (*shown, *added)}
-    dashed, x, y = tuple(runs.label for runs in added), "iteration", "normalised error (dB)"
-    return Figure(f"zcdp-nfl/{name}", title, series, claims, x, y, text, dashed=dashed, numbers=numbers)
 
 
 def trade_off(
