@@ -38,10 +38,6 @@ class Finding(NamedTuple):
     releases: int  # of each neighbour, that judged
     confidence: float
 
-    def refutes(self, claimed: float) -> bool:
-        """Whether a claim of this epsilon is false, with the finding's confidence."""
-        return self.epsilon > claimed
-
 
 class Counts(NamedTuple):
     """How often a threshold erred: alarms on A (false), silences on B (missed), of n each."""
