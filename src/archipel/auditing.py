@@ -307,7 +307,7 @@ def for_all(settings: Any, copies: int) -> Any:
     """Settings that have a number per client, for every copy's clients: an index must not leave its array."""
     parts = settings._asdict()
     for name, part in parts.items():
-        if hasattr(part, "_fields"):
+        if isinstance(part, tuple):
             parts[name] = for_all(part, copies)
         elif name in PER_CLIENT:
             parts[name] = repeated(part, copies)
