@@ -31,9 +31,10 @@ from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Laplace, Sampled
 from archipel.problems.clustered import Related
-from archipel.problems.drifting import Drifting, Seen
+from archipel.problems.drifting import Drifting
 from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression
+from archipel.problems.stored import Seen
 from archipel.topology import Digraph, Peers
 
 HERE = Path(__file__).parent

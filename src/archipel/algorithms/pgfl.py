@@ -22,6 +22,7 @@ from archipel.parts.mix import seeking_servers as seeking
 from archipel.parts.mix.borrow import taus_of
 from archipel.parts.mix.groups import check_look, curvature_of, diameter
 from archipel.parts.protect.told import pay_for, priced, tell, tell_openly
+from archipel.parts.share.whole import Model
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.models.learners import sizes_of
@@ -134,7 +135,7 @@ class Pgfl(Admm):
         answer = servers.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
         merge, take = servers.merging(mix, asking), clients.take_exact if exact else clients.take_published
         return (
-            Turn("client", "server", act, servers.hear_client, gather, servers.Word(np.zeros(size)), heard),
+            Turn("client", "server", act, servers.hear_client, gather, Model(np.zeros(size)), heard),
             Turn("server", "server", servers.say_aggregates, servers.hear_server, merge, said, around),
             Tell("server", "client", servers.tell, take, answer),
         )
