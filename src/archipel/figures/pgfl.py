@@ -162,7 +162,7 @@ def figure_3(quick: bool, progress: Progress | None) -> Figure:
             [alike("", found[n], plain[n], part=end) for n in first],
         ),
         total_paid(experiment),
-        gradients(experiment),
+        gradients(),
     ]
     text = f" φ_0 = {PHI:g}, ζ = {ZETA:g}, gradients assumed no longer than {BOUND:g} (ours)."
     return drawn("3", "regression, 3 of 15 clients a round, dynamic zCDP", found, claims, experiment, text)
@@ -181,7 +181,7 @@ def total_paid(experiment: ClusterExperiment) -> Claim:
     return Claim("All algorithms satisfy φ_final-zCDP with φ_final = 0.095.", spent <= 0.095, words)
 
 
-def gradients(experiment: ClusterExperiment) -> Claim:
+def gradients() -> Claim:
     """Assumption 3, at the truth and at zero, where a run starts."""
     setup = federation(PUBLISHED).setup()
     (shards,), _ = segments(setup.task)
