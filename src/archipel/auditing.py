@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.algorithms.online import PaoFed
 from archipel.environment import Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import mapped, named_leaves
+from archipel.parts.learn.mirror import Geometry
 from archipel.parts.protect.in_turn import InTurn
 from archipel.privacy.accountant import account_of
 from archipel.privacy.audit import CONFIDENCE, audit, gaussian_audit
@@ -178,9 +180,9 @@ def twin_of(
         own = algorithm.protect
         two = replace(own, every=min(own.every, CLIENTS), bands=min(own.bands, CLIENTS))
         algorithm = replace(algorithm, protect=two)
-    if hasattr(algorithm, "portion"):
+    if isinstance(algorithm, PaoFed):
         algorithm = replace(algorithm, portion=min(algorithm.portion, SIZE), ignore=min(algorithm.ignore, SIZE - 1))
-    if hasattr(algorithm, "for_size"):
+    if isinstance(algorithm, Geometry):
         algorithm = algorithm.for_size(SIZE)
     return Federation(
         Neighbours(worst, which, policy.unit, loss, reach, pull, shared, absent),
@@ -285,7 +287,7 @@ def tiled(instance: Instance, copies: int) -> Instance:
     tables = {role: mapped(partial(repeated, copies=copies), t) for role, t in plan.tables.items()}
     source = by_client(task.source)._asdict()
     for name, array in source.items():
-        if name in ("x", "y") or (name not in ("starts", "horizon", "apart") and len(array) == task.clients):
+        if name in ("x", "y") or (name not in ("starts", "horizon", "layout") and len(array) == task.clients):
             source[name] = repeated(array, copies)
     source["starts"] = chained(source["starts"], copies)
     links = {
@@ -305,7 +307,7 @@ def for_all(settings: Any, copies: int) -> Any:
     """Settings that have a number per client, for every copy's clients: an index must not leave its array."""
     parts = settings._asdict()
     for name, part in parts.items():
-        if hasattr(part, "_fields"):
+        if isinstance(part, tuple):
             parts[name] = for_all(part, copies)
         elif name in PER_CLIENT:
             parts[name] = repeated(part, copies)

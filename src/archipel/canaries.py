@@ -126,7 +126,7 @@ def records(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
     """Scores of canary records, which are in, and the plan after the run."""
     algorithm, seed = federation.algorithm, federation.seed
     included = np.random.default_rng([seed, 78]).random(canaries) < 0.5
-    replaced = getattr(algorithm, "relation", "add-remove") == "replace-one"
+    replaced = isinstance(algorithm, PldpFl) and algorithm.relation == "replace-one"
     planted = Planted(federation.problem, canaries, replaced, tuple(included.tolist()))
     bare = federation.setup().task
     instance = replace(federation, problem=planted, algorithm=algorithm).instance()
@@ -167,7 +167,7 @@ def played(instance: Any, rounds: int, note: Note) -> None:
 
 
 def norm_of(algorithm: Any) -> int:
-    return 1 if getattr(algorithm, "noise", "") == "laplace" else 2
+    return 1 if isinstance(algorithm, MirrorDeep) and algorithm.noise == "laplace" else 2
 
 
 def step_of(algorithm: Any, settings: Any, n: int, k: int, instance: Any) -> Step:
@@ -254,10 +254,9 @@ def clients(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
         plain, before = inbox.total.astype(float), me.model.astype(float)
         np.add(inbox.total, (included & asked).astype(float) @ ways, out=inbox.total, casting="same_kind")
         turn.merge(me, inbox, settings, moment)
-        shown = (me.model - before) * settings.protect.expected[
-            0
-        ] - plain  # the others' updates are known to who knows their data
-        np.add(scores, best @ (shown - settings.asked / 2 * ways.sum(0)), out=scores)
+        # the others' updates are known to who knows their data
+        seen = (me.model - before) * settings.protect.expected[0] - plain
+        np.add(scores, best @ (seen - settings.asked / 2 * ways.sum(0)), out=scores)
 
     turns = list(instance.plan.turns)
     turns[at] = turn._replace(merge=joined)

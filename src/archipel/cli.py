@@ -12,22 +12,16 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from archipel import cli_deploy, cli_explain, cli_model, cli_privacy, cli_sites, cli_sweep
 from archipel.cli_deploy import Page
-from archipel.cli_deploy import register as register_deployment
-from archipel.cli_explain import register as register_explain
-from archipel.cli_model import register as register_model
-from archipel.cli_privacy import register
-from archipel.cli_sites import register as register_sites
-from archipel.cli_sweep import register as register_sweep
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
 from archipel.progress import progress_bar
 
 app = typer.Typer(
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
+    no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False
 )
-register(app)
+for name, command in cli_privacy.COMMANDS.items():
+    app.command(name)(command)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
 
@@ -343,11 +337,9 @@ def save_schedule(described: Any, path: Path) -> None:
     np.savez_compressed(path, schedule=schedule(conditions, described.rounds, described.seed))
 
 
-register_deployment(app)
-register_sites(app)
-register_model(app)
-register_sweep(app)
-register_explain(app)
+for module in (cli_deploy, cli_sites, cli_model, cli_sweep, cli_explain):
+    for name, command in module.COMMANDS.items():
+        app.command(name)(command)
 
 
 def main() -> None:

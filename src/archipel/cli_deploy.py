@@ -27,15 +27,6 @@ Rules = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(up)
-    app.command()(node)
-    app.command()(leave)
-    app.command("keys")(make_keys)
-    app.command("torture")(torture)
-
-
 def up(
     federation: Description,
     out: Annotated[Path, typer.Option("--out", help="Folder for the results and the nodes' states.")] = Path("results"),
@@ -364,3 +355,6 @@ def stop(sentence: str) -> NoReturn:
     """End with one sentence."""
     errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
     raise typer.Exit(1)
+
+
+COMMANDS: dict[str, Any] = {"up": up, "node": node, "leave": leave, "keys": make_keys, "torture": torture}

@@ -15,13 +15,6 @@ from archipel.errors import BadInput, did_you_mean
 screen = Console(markup=False, emoji=False)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command("new")(new)
-    app.command("list")(list_)
-    app.command("explain")(explain_)
-
-
 def new(
     folder: Annotated[Path, typer.Argument(help="A folder that is made.")],
     example: Annotated[str, typer.Option(help="One of `archipel list examples` instead, such as zcdp-nfl.")] = "",
@@ -145,3 +138,6 @@ def listed_examples() -> Iterator[tuple[str, str]]:
     from archipel.scaffold import examples
 
     return ((name, path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")) for name, path in examples())
+
+
+COMMANDS: dict[str, Any] = {"new": new, "list": list_, "explain": explain_}

@@ -16,12 +16,6 @@ Module = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(predict)
-    app.command()(export)
-
-
 def predict(
     model: Model,
     data: Annotated[Path, typer.Argument(help="A csv with the model's columns; others may be there.")],
@@ -143,3 +137,6 @@ def score(frame: Any, found: Any, cells: Any) -> str:
     error, spread = float(np.mean((truth - found) ** 2)), float(np.var(truth))
     explained = f", r2 {1 - error / spread:.4f}" if spread > 0 else ""
     return f"rmse {spoken(error**0.5)} {frame.unit}".rstrip() + explained
+
+
+COMMANDS: dict[str, Any] = {"predict": predict, "export": export}

@@ -17,12 +17,6 @@ Description = Annotated[Path, typer.Argument(help="A federation, described in TO
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command("privacy")(privacy)
-    app.command("audit")(audit)
-
-
 def privacy(
     federation: Description,
     as_json: Json = False,
@@ -219,3 +213,6 @@ def numbers_of(node: dict[str, Any]) -> tuple[str, ...]:
     how, releases = spent["method"].split(":")[0], str(node["releases"])
     budget = " ".join(f"{key} {value:.4g}" for key, value in limit.items()) or "none"
     return budget, releases, shown_number(spent["rho"]), shown_number(spent["epsilon"]), how
+
+
+COMMANDS: dict[str, Any] = {"privacy": privacy, "audit": audit}

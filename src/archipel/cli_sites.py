@@ -19,13 +19,6 @@ WIDE = 120  # columns, also where nobody looks (in a pipe)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command("approve")(approve)
-    app.command("log")(log)
-    app.command("status")(status)
-
-
 def approve(
     federation: Annotated[Path, typer.Argument(help="A federation, described in TOML.")],
     name: Annotated[str, typer.Option("--name", help="Which node this site would run; else the first with data.")] = "",
@@ -70,8 +63,7 @@ def approve(
 
 
 def log(
-    folder: Annotated[Path, typer.Argument(help="The folder of the site's policy.")] = Path("."),
-    as_json: Json = False,
+    folder: Annotated[Path, typer.Argument(help="The folder of the site's policy.")] = Path("."), as_json: Json = False
 ) -> None:
     """Show what left this site: when, to whom, what, of which rounds, how many bytes, and what was paid for it.
 
@@ -209,3 +201,6 @@ def moment(seconds: float) -> str:
     '1970-01-01 00:00:00'
     """
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+COMMANDS: dict[str, Any] = {"approve": approve, "log": log, "status": status}

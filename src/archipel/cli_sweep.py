@@ -12,11 +12,6 @@ screen = Console(markup=False, emoji=False)
 BEST = 10  # trials that the screen shows
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(sweep)
-
-
 def sweep(
     federation: Annotated[Path, typer.Argument(help="A federation, described in TOML.")],
     axes: Annotated[list[str], typer.Argument(help="Keys and what to try: step=0.1:1.0:log, privacy.epsilon=1,2,4.")],
@@ -38,10 +33,10 @@ def sweep(
 
     Example: archipel sweep federation.toml algorithm.step=0.1,0.2,0.4 --out sweep
     """
-    from archipel.errors import BadInput, did_you_mean, spoken
+    from archipel.errors import BadInput, did_you_mean
     from archipel.results import ready
     from archipel.sweep import Sweep, axis_of, importance, rows
-    from archipel.sweep_page import write_sweep
+    from archipel.sweep_page import in_words, write_sweep
 
     if how not in ("tpe", "random"):
         raise BadInput("--how", how, did_you_mean(how, ("tpe", "random")))
@@ -67,10 +62,9 @@ def sweep(
     write_sweep(f"{federation.stem}: a sweep", found, metric, mattered, out / "sweep.html")
     grid = Table(*columns)
     for row in found[:BEST]:
-        grid.add_row(*(shown(row.get(name), spoken) for name in columns))
+        grid.add_row(*(in_words(row.get(name)) for name in columns))
     screen.print(grid)
     screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
 
 
-def shown(value: Any, spoken: Any) -> str:
-    return "" if value is None else spoken(value) if isinstance(value, float) else str(value)
+COMMANDS: dict[str, Any] = {"sweep": sweep}

@@ -345,8 +345,7 @@ def toml(value: Any) -> str:
     >>> toml((1, 2.5)), toml("a\\\\b"), toml(True)
     ('[1, 2.5]', '"a\\\\\\\\b"', 'true')
     """
-    if hasattr(value, "tolist"):  # of NumPy
-        value = value.tolist()
+    value = without_numpy(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

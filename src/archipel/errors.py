@@ -17,11 +17,11 @@ class BadInput(ValueError):
     def __init__(self, key: str, value: Any, right: str):
         self.key, self.value, self.right = key, value, right
         self.findings: tuple[BadInput, ...] = (self,)  # more where a description has several
-        super().__init__(f"{key} = {shown(value)}: expected {right}.")
+        super().__init__(f"{key} = {as_written(value)}: expected {right}.")
 
     def __reduce__(self) -> Any:
         """So that it can come from another process."""
-        return BadInput, (self.key, shown(self.value), self.right), {"findings": self.findings, "args": self.args}
+        return BadInput, (self.key, as_written(self.value), self.right), {"findings": self.findings, "args": self.args}
 
     def __str__(self) -> str:
         return "\n".join(str(one.args[0]) for one in self.findings)
@@ -71,10 +71,10 @@ class Diverged(RuntimeError):
     """A run whose numbers grew beyond all bounds; the sentence says where and what to change."""
 
 
-def shown(value: Any) -> str:
+def as_written(value: Any) -> str:
     """A value as a person would write it in the description, not longer than a line.
 
-    >>> shown("star"), shown(True), shown(0.4)
+    >>> as_written("star"), as_written(True), as_written(0.4)
     ('"star"', 'true', '0.4')
     """
     if isinstance(value, bool):

@@ -201,7 +201,7 @@ class Federation(Checked):
         plan = self.algorithm.plan(setup)
         if self.privacy is not None and plan.accountant is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
-        if setup.task.assumed_public and hasattr(plan.accountant, "assuming"):
+        if setup.task.assumed_public and plan.accountant is not None:
             plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
         if self.problem.finds_units:
             plan = plan._replace(accountant=paid_before(plan, setup.graph, self.privacy, self.problem.price))
@@ -229,7 +229,7 @@ class Federation(Checked):
     def check(self, setup: Setup | None = None) -> dict[str, float]:
         """Refuse what would go wrong, before anything runs; what theory says of it, as numbers, where data are seen."""
         setup = self.setup() if setup is None else setup
-        unseen = setup.task.apart and not setup.task.source.starts[-1]
+        unseen = setup.task.local_only and not setup.task.source.starts[-1]
         return {} if unseen else self.algorithm.check(setup)
 
     def run(

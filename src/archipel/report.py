@@ -68,7 +68,7 @@ def report_page(result: "Result", live: Any = False) -> str:
     parts += [section("Privacy: what each client has paid", privacy_words(paid[0]))] if paid else []
     parts += [section(title, body) for title, body in result.pictures()]
     parts.append(folded("Description", f"<pre>{description(result.description)}</pre>"))
-    parts.append(folded("Theory and speed", beside({"value": numbers_of_theory(result)})))
+    parts.append(folded("Theory and speed", side_by_side({"value": numbers_of_theory(result)})))
     return page(result.name or "A federation", parts, data)
 
 
@@ -91,13 +91,13 @@ def write_comparison(results: "Mapping[str, Result]", path: "Path") -> None:
     met = f"{len(results)} federations that met the same data, absences and delays."
     parts = [*head(title, met), *stopped(results.values())]
     measured = {name: Measured(result) for name, result in results.items()}
-    parts.append(section("Side by side", beside({name: measured_numbers(one) for name, one in measured.items()})))
+    parts.append(section("Side by side", side_by_side({name: measured_numbers(one) for name, one in measured.items()})))
     curves = charts(measured)
     parts += drawn(curves)
     parts.append(section("Where their descriptions differ", table(["key", *results], differences(results))))
     for name, result in results.items():
         parts.append(folded(f"Description of {name}", f"<pre>{description(result.description)}</pre>"))
-    theory = beside({name: numbers_of_theory(result) for name, result in results.items()})
+    theory = side_by_side({name: numbers_of_theory(result) for name, result in results.items()})
     parts.append(folded("Theory and speed", theory))
     path.write_text(page(title, parts, {"charts": curves}), encoding="utf-8")
 
@@ -346,7 +346,7 @@ def folded(title: str, body: str) -> str:
     return f"<details><summary>{html.escape(title)}</summary>\n{body}</details>"
 
 
-def beside(columns: Mapping[str, Mapping[str, str]]) -> str:
+def side_by_side(columns: Mapping[str, Mapping[str, str]]) -> str:
     """Named numbers of several, side by side."""
     keys = dict.fromkeys(key for column in columns.values() for key in column)
     return table(["", *columns], ((key, *(column.get(key, "") for column in columns.values())) for key in keys))

@@ -20,10 +20,10 @@ def memory() -> float:
 
 def shape_of(federation: Any) -> tuple[float, float, float, float]:
     """Clients, parameters of a model, samples of a client and of the test, as far as the description says."""
-    problem = federation.problem
+    keys = vars(federation.problem)
 
     def given(*names: str) -> float:
-        values = [getattr(problem, name, 0) for name in names]
+        values = [keys.get(name, 0) for name in names]
         return max((float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)), default=0.0)
 
     return max(given("clients"), 1.0), max(given("features", "size"), 1.0), given("samples"), given("test")
@@ -31,7 +31,7 @@ def shape_of(federation: Any) -> tuple[float, float, float, float]:
 
 def check_size(federation: Any) -> None:
     """Refuse what this machine cannot hold, before anything is made."""
-    clients, size, samples, tested = shape_of(federation)
+    (clients, size, samples, tested), keys = shape_of(federation), vars(federation.problem)
     if 8.0 * tested * size > memory() / 4:  # there are copies
         right = f"fewer: {tested:,.0f} samples of {size:,.0f} numbers need about {8 * tested * size / 1e9:,.0f} GB"
         raise BadInput("problem.test", federation.problem.test, f"{right}, {memory() / 1e9:.0f} are here")
@@ -39,8 +39,8 @@ def check_size(federation: Any) -> None:
     measured = 100.0 * federation.rounds / federation.every
     if need > memory():
         right = f"fewer: {clients:,.0f} clients with models of {size:,.0f} need about {need / 1e9:,.0f} GB"
-        key = "clients" if clients >= size else "features" if hasattr(federation.problem, "features") else "size"
-        raise BadInput(f"problem.{key}", getattr(federation.problem, key), f"{right}, {memory() / 1e9:.0f} are here")
+        key = "clients" if clients >= size else "features" if "features" in keys else "size"
+        raise BadInput(f"problem.{key}", keys[key], f"{right}, {memory() / 1e9:.0f} are here")
     if measured > memory():
         right = f"a larger number: {federation.rounds / federation.every:,.0f} measurements do not fit into memory"
         raise BadInput("every", federation.every, right)

@@ -23,7 +23,7 @@ def write_sweep(
     keys = [name for name in found[0] if name not in ("trial", metric, "why")]
     best, ended = found[0], [row for row in found if row[metric] is not None]
     cards = [(f"Best {metric}", spoken(best[metric]), f"trial {best['trial']}")]
-    cards += [(key, shown(best[key]), "of the best") for key in keys]
+    cards += [(key, in_words(best[key]), "of the best") for key in keys]
     parts = [
         *head(title, f"{len(found)} trials, the best first; {len(found) - len(ended)} did not end."),
         cards_of(cards),
@@ -54,10 +54,10 @@ def bar(key: str, share: float) -> str:
 
 def cell(value: Any) -> Any:
     """A cell that JSON can hold and a table can sort."""
-    return plain(value) if isinstance(value, int | float) and not isinstance(value, bool) else shown(value)
+    return plain(value) if isinstance(value, int | float) and not isinstance(value, bool) else in_words(value)
 
 
-def shown(value: Any) -> str:
+def in_words(value: Any) -> str:
     return spoken(value) if isinstance(value, float) else "" if value is None else str(value)
 
 
@@ -76,7 +76,7 @@ def parallel(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
         lines.append(f'<text x="{x:.1f}" y="16" text-anchor="middle" font-weight="600">{html.escape(name)}</text>')
         for label, y in axis.marks():
             lines.append(f'<text x="{x + 5:.1f}" y="{y + 4:.1f}" {CLEAR}>{html.escape(label)}</text>')
-    told = f"{len(rows)} trials; the best has " + ", ".join(f"{name} {shown(rows[0][name])}" for name in names)
+    told = f"{len(rows)} trials; the best has " + ", ".join(f"{name} {in_words(rows[0][name])}" for name in names)
     view = f'viewBox="0 0 {WIDE} {HIGH}" style="min-width: 40rem; fill: var(--ink); font-size: 12px"'
     return f'<svg {view} role="img" aria-label="{html.escape(told, quote=True)}">{"".join(lines)}</svg>'
 
@@ -101,4 +101,4 @@ class Axis:
     def marks(self) -> list[tuple[str, float]]:
         """The values that are written beside it: all of a few, else the ends and the middle."""
         few = self.known if len(self.known) <= 6 else [self.known[i] for i in (0, len(self.known) // 2, -1)]
-        return [(shown(value), self.place(value)) for value in few]
+        return [(in_words(value), self.place(value)) for value in few]

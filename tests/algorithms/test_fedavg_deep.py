@@ -12,12 +12,12 @@ from archipel.draws import key_of  # noqa: E402
 from archipel.errors import BadInput  # noqa: E402
 from archipel.federation import Federation  # noqa: E402
 from archipel.generators import shuffled_batches  # noqa: E402
-from archipel.parts.ask.sampling import sampled  # noqa: E402
 from archipel.privacy.policy import Privacy  # noqa: E402
 from archipel.problems.deep import Deep  # noqa: E402
 from archipel.problems.linear import Linear  # noqa: E402
 from archipel.problems.models import networks  # noqa: E402
 from archipel.testing import check_algorithm  # noqa: E402
+from reference.sampling import sampled  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from archipel.federation import Federation
 from archipel.generators import generator, poisson_batch
 from archipel.node import Edge, Moment, emptied, row
 from archipel.parts.ask.drawn import Drawn, norms_of
-from archipel.parts.ask.sampling import ladder_of, sampled, solve_p2
+from archipel.parts.ask.sampling import ladder_of, solve_p2
 from archipel.parts.protect import personal as at_steps
 from archipel.privacy import personal
 from archipel.privacy.accounting import record
@@ -31,6 +31,7 @@ from archipel.problems.models.learners import Linear as LinearLearner
 from archipel.problems.synthetic import Synthetic
 from archipel.testing import check_algorithm
 from archipel.theory.pldp import noise_scale
+from reference.sampling import sampled
 
 SMALL = Linear(clients=5, size=6, samples=80, test=50)
 FAST = {"batch": 80, "draws": 2, "step": 0.05}  # whole batches: Gaussian releases, whose accounting is instant

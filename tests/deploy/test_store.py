@@ -130,8 +130,8 @@ def test_what_is_large_is_written_once_and_its_files_are_used_again(tmp_path):
     """A model and letters beside the checkpoint: only what is new is written, and no more files than are needed."""
     folder = Folder(tmp_path)
     store, written = Store(folder, True, 1000), []
-    write = store.write_beside
-    store.write_beside = lambda file, data: (written.append(len(data)), write(file, data))
+    write = store.write_blob
+    store.write_blob = lambda file, data: (written.append(len(data)), write(file, data))
     model, letter = np.arange(500.0), bytes(range(256)) * 10
     for n in range(12):
         if n % 4 == 0:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from archipel.figures import learning
 from archipel.figures.learning import (
     START,
     Runs,
@@ -32,7 +33,7 @@ def constant(values, label="a"):
 def test_runs_are_read_from_a_result():
     rows = [(seed, n, "mse", 10.0 * seed + n, "") for n in (0, 5, 8) for seed in (3, 2)]
     rows += [(seed, 8, f"{what}.{way}", 7.0, "") for seed in (2, 3) for what in ("bytes", "parameters") for way in "ab"]
-    runs = Runs.of("x", 0.4, Result("", rows, []))
+    runs = learning.runs_of(Result("", rows, []), "x", 0.4)["mse"]
     assert runs.errors.tolist() == [[20, 25, 28], [30, 35, 38]]
     assert (runs.parameters, runs.bytes) == (14, 14)
     rounds, curve = runs.curve()

@@ -13,7 +13,6 @@ from archipel.draws import SELECTED, key_of, uniform
 from archipel.errors import BadInput
 from archipel.node import Edge
 from archipel.parts.ask.drawn import Drawn
-from archipel.parts.ask.sampling import sampled
 from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.batch import AtBatch
@@ -25,6 +24,7 @@ from archipel.privacy.noise import secret_uniform, secure_noise
 from archipel.privacy.policy import Privacy
 from archipel.testing import check_algorithm
 from archipel.topology import Digraph, Peers, Servers, Star, matrix
+from reference.sampling import sampled
 
 SMALL = Linear(clients=6, size=4, samples=30, test=20)
 RING = Servers(servers=3, shape="ring")

@@ -70,7 +70,7 @@ def test_entropy_is_exponentiated_gradient(seed, step):
     rng = np.random.default_rng(seed)
     x, gradient = rng.dirichlet(np.ones(SIZE)), rng.normal(size=SIZE)
     out = np.empty(SIZE)
-    mirror.mirror_step(out, x, gradient, step, MAPS["entropy"])
+    mirror.map_of(MAPS["entropy"]).step(out, x, gradient, step, MAPS["entropy"])
     expected = [x[j] * math.exp(-step * gradient[j]) for j in range(SIZE)]
     total = math.fsum(expected)
     np.testing.assert_allclose(out, [value / total for value in expected], rtol=1e-12, atol=1e-14)
@@ -78,7 +78,7 @@ def test_entropy_is_exponentiated_gradient(seed, step):
 
 def test_entropy_does_not_overflow():
     out, simplex = np.empty(3), mirror.entropy(regions.simplex(3))
-    mirror.mirror_step(out, np.ones(3) / 3, np.array([-1e4, 0.0, 1e4]), 1.0, simplex)
+    mirror.map_of(simplex).step(out, np.ones(3) / 3, np.array([-1e4, 0.0, 1e4]), 1.0, simplex)
     np.testing.assert_array_equal(out, [1, 0, 0])
 
 
@@ -90,7 +90,7 @@ def test_steps_agree_with_cvxpy(name):
     for _ in range(4):
         x, gradient = proper(rng.normal(size=SIZE), map_settings), 3 * rng.normal(size=SIZE)
         out, new = np.empty(SIZE), cp.Variable(SIZE)
-        mirror.mirror_step(out, x, gradient, 0.7, map_settings)
+        mirror.map_of(map_settings).step(out, x, gradient, 0.7, map_settings)
         entropic = map_settings.geometry == mirror.ENTROPY
         away = cp.sum(cp.kl_div(new, x)) if entropic else cp.sum_squares(new - x) / 2
         problem = cp.Problem(cp.Minimize(gradient @ new + away / 0.7), regions.in_cvxpy(new, map_settings))
@@ -151,7 +151,7 @@ def test_generalised_pythagoras(seed, step):
     for map_settings in MAPS.values():
         x, d = (proper(rng.normal(size=SIZE), map_settings) for _ in range(2))
         gradient, new = rng.normal(size=SIZE), np.empty(SIZE)
-        mirror.mirror_step(new, x, gradient, step, map_settings)
+        mirror.map_of(map_settings).step(new, x, gradient, step, map_settings)
         gained = bregman.divergence(d, x, map_settings) - bregman.divergence(d, new, map_settings)
         assert step * gradient @ (new - d) <= gained - bregman.divergence(new, x, map_settings) + 1e-9
 

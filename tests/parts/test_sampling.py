@@ -15,7 +15,7 @@ from archipel.errors import BadInput
 from archipel.parts.ask import sampling
 from archipel.parts.ask.sampling import ByWeight, Optimal, Uniform, solve_p2
 from archipel.theory.pldp import out_of_order
-from reference.sampling import optimal_by_gradient, optimal_by_noise, optimality_gap
+from reference.sampling import optimal_by_gradient, optimal_by_noise, optimality_gap, sampled
 
 
 def instance(seed, clients, spread=1.0):
@@ -120,7 +120,7 @@ def test_the_three_samplings():
 @given(st.integers(0, 2**63), st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 20))
 def test_choice_agrees_with_an_obvious_search(seed, moment, clients, draws):
     chance = instance(seed % 1000, clients)[0]
-    counts = sampling.sampled(chance, draws, seed, moment)
+    counts = sampled(chance, draws, seed, moment)
     key = key_of(seed, 0, moment)
     expected = np.zeros(clients, int)
     for k in range(draws):

@@ -19,6 +19,11 @@ from archipel.privacy.releases import Gaussian, Laplace
 TERMS = Terms("sample", "replace-one")
 
 
+def first_of(mu, releases, zeta=1.0):
+    """The noise of the first of so many releases of sensitivity one, the variance multiplied by zeta after each."""
+    return calibration.first_sigma(mu, np.ones(releases), zeta ** (np.arange(releases) / 2))
+
+
 def spend(ledger, costs):
     for n, mu in enumerate(costs):
         ledger.charge(n, Gaussian(mu))
@@ -32,7 +37,7 @@ def spend(ledger, costs):
     zeta=st.sampled_from([1.0, 0.999, 0.98, 0.9]),
 )
 def test_the_planned_releases_fit_and_no_further_one(epsilon, delta, releases, zeta):
-    first = calibration.multiplier(calibration.gaussian_budget(epsilon, delta), releases, zeta)
+    first = first_of(calibration.gaussian_budget(epsilon, delta), releases, zeta)
     mus = [1 / (first * zeta ** (n / 2)) for n in range(releases)]
     ledger = Ledger("client", TERMS, EpsilonBudget(epsilon, delta))
     spend(ledger, mus)
@@ -47,7 +52,7 @@ def test_the_planned_releases_fit_and_no_further_one(epsilon, delta, releases, z
 @settings(max_examples=40, deadline=None)
 @given(rho=st.floats(1e-4, 100), releases=st.integers(1, 200), zeta=st.sampled_from([1.0, 0.95]))
 def test_a_zcdp_budget_is_met(rho, releases, zeta):
-    first = calibration.multiplier(calibration.zcdp_budget(rho), releases, zeta)
+    first = first_of(calibration.zcdp_budget(rho), releases, zeta)
     ledger = Ledger("client", TERMS, ZcdpBudget(rho))
     spend(ledger, [1 / (first * zeta ** (n / 2)) for n in range(releases)])
     assert ledger.rho() == pytest.approx(rho, rel=1e-8)
@@ -55,11 +60,12 @@ def test_a_zcdp_budget_is_met(rho, releases, zeta):
 
 def test_every_client_has_its_own_noise():
     epsilons, times = np.array([0.5, 2.0, 16.0]), np.array([10, 200, 7])
-    noise = calibration.multiplier(calibration.gaussian_budget(epsilons, 1e-5), times)
+    budgets = calibration.gaussian_budget(epsilons, 1e-5)
+    noise = [first_of(mu, releases) for mu, releases in zip(budgets, times)]
     for k in range(3):
         spent = record(Gaussian(1 / noise[k])) * int(times[k])
         assert spent.epsilon(1e-5).epsilon == pytest.approx(epsilons[k], rel=1e-6)
-        assert noise[k] == calibration.multiplier(calibration.gaussian_budget(epsilons[k], 1e-5), times[k])
+        assert budgets[k] == calibration.gaussian_budget(epsilons[k], 1e-5)
 
 
 def test_a_changing_sensitivity_is_counted_release_by_release():
@@ -106,7 +112,7 @@ def test_lemma_1_is_near_the_quantile_and_not_always_above_it():
 def test_a_fixed_plan_with_the_quantile_is_cheaper_than_planning_for_every_round():
     mu = calibration.gaussian_budget(16.0, 1e-5)
     planned = calibration.participations(np.full(3, 70), np.array([0.1, 0.3, 1.0]), 1e-6)
-    noise = calibration.multiplier(mu, planned)
+    noise = [first_of(mu, int(releases)) for releases in planned]
     assert planned[2] == 70 and noise[0] < noise[1] < noise[2]
 
 
@@ -118,10 +124,7 @@ def test_a_fixed_plan_with_the_quantile_is_cheaper_than_planning_for_every_round
         lambda: calibration.gaussian_budget(1.0, 0.0),
         lambda: calibration.gaussian_budget(1.0, 1.0),
         lambda: calibration.zcdp_budget(0.0),
-        lambda: calibration.multiplier(1.0, 0),
-        lambda: calibration.multiplier(1.0, 2.5),
-        lambda: calibration.multiplier(1.0, 10, 1.1),
-        lambda: calibration.multiplier(1.0, 5000, 0.5),
+        lambda: calibration.first_sigma(1.0, [1.0, 1.0], [1.0, 0.0]),
         lambda: calibration.first_sigma(1.0, [1.0, math.inf], [1.0, 1.0]),
         lambda: calibration.participations(10, 1.2, 0.1),
         lambda: calibration.laplace_per_release(math.inf, 1e-5, 3),

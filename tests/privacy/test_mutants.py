@@ -31,9 +31,10 @@ from archipel.privacy.bounding import Bounds
 from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Laplace, Sampled
 from archipel.problems.clustered import Related
-from archipel.problems.drifting import Drifting, Seen
+from archipel.problems.drifting import Drifting
 from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression
+from archipel.problems.stored import Seen
 from archipel.topology import Digraph, Peers
 
 HERE = Path(__file__).parent
@@ -367,7 +368,7 @@ MUTANTS = {
         "archipel.parts.protect.in_turn", "InTurn.strain", replaced(lambda self, setup: 1.0),
         suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
     "in turn: twice as often": (
-        "archipel.parts.protect.in_turn", "InTurn.apart", returned(lambda every: 2 * every),
+        "archipel.parts.protect.in_turn", "InTurn.spacing", returned(lambda every: 2 * every),
         suite("in_turn", "test_a_client_pays_for_the_worst_rounds_and_changes", 10, 3, 3)),
     "a sum costs half": (ACCOUNT, "release_cost", returned(lambda cost: cost / 2), PAID),
 }  # fmt: skip

@@ -9,11 +9,11 @@ from dp_accounting.pld import PLDAccountant
 from scipy import stats
 
 from archipel.errors import BadInput
-from archipel.parts.ask.sampling import sampled
 from archipel.privacy import personal
 from archipel.privacy.accounting import record
 from archipel.privacy.ledger import Charge
 from archipel.privacy.releases import Gaussian, Sampled
+from reference.sampling import sampled
 
 
 def test_counts_of_participations():

@@ -10,7 +10,7 @@ from archipel.errors import BadInput, Missing
 from archipel.node import Moment
 from archipel.problems.clustered import BeijingStations, Pictures, Related, Segments, segments
 from archipel.problems.datasets import catalogue
-from archipel.problems.scoring.deviation import Judge, adjusted_rand, deviations
+from archipel.problems.scoring.deviation import Scorer, adjusted_rand, deviations
 from archipel.problems.splits import clusters
 from archipel.problems.splits.shards import join
 from archipel.topology import Peers, Servers
@@ -67,7 +67,7 @@ def test_scores_are_those_of_slow_loops():
     rng = np.random.default_rng(0)
     cluster, truth, models = np.array([0, 1, 1, 0, 1]), rng.normal(size=(2, 3)), rng.normal(size=(5, 3))
     test = join([(rng.normal(size=(n, 3)), rng.normal(size=n)) for n in (7, 9)])
-    score = Judge("squared", cluster, test, truth).score({"clients": models, "told": models + 1}, 0)
+    score = Scorer("squared", cluster, test, truth).score({"clients": models, "told": models + 1}, 0)
     msd, mse = [], []
     for k, q in enumerate(cluster):
         msd.append(sum((models[k] - truth[q]) ** 2) / sum(truth[q] ** 2))

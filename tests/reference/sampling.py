@@ -1,10 +1,18 @@
-"""The conditions for the optimum of (6), and corollary 1."""
+"""The conditions for the optimum of (6), corollary 1, and the draws of a round."""
 
 from typing import Any
 
 import numpy as np
 
-from archipel.parts.ask.sampling import _log_price, p2_terms
+from archipel.draws import key_of
+from archipel.parts.ask.sampling import _log_price, choose, ladder_of, p2_terms
+
+
+def sampled(chance: Any, draws: int, seed: int, moment: int) -> Any:
+    """The counts of one round, drawn by the server (node 0 of its role)."""
+    counts = np.zeros(len(chance), np.int64)
+    choose(counts, ladder_of(chance), draws, key_of(seed, 0, moment))
+    return counts
 
 
 def optimality_gap(chance: Any, weight: Any, gradient: Any, noise: Any, tradeoff: float, draws: int) -> float:

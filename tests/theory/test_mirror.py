@@ -113,7 +113,9 @@ def play(gradient, graph, map_settings, steps):
         played.append(models)
         rarity.append(np.mean(1 / weights))
         for u in range(clients):
-            mirror.mirror_step(moved[u], models[u], gradient(t, u, models[u]), step / weights[u], map_settings)
+            mirror.map_of(map_settings).step(
+                moved[u], models[u], gradient(t, u, models[u]), step / weights[u], map_settings
+            )
         mixed, weights = graph @ (weights[:, None] * moved), graph @ weights
         models = mixed / weights[:, None]
     return np.array(played), np.array(rarity)

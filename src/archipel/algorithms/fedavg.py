@@ -12,7 +12,7 @@ from archipel.describe import key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.parts.compose import Parts
-from archipel.parts.kind import Composition
+from archipel.parts.kind import Composition, at_word
 from archipel.parts.learn.epochs import Epochs
 from archipel.parts.learn.scaffold import ControlledEpochs
 from archipel.parts.mix.buffered import Buffered
@@ -21,8 +21,6 @@ from archipel.parts.mix.clusters import Clusters
 from archipel.parts.mix.controls import Controls
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.optimiser import Adam, Momentum
-from archipel.parts.protect.openly import Openly
-from archipel.parts.protect.word import AtWord
 from archipel.parts.share.whole import Whole
 from archipel.turns import Setup
 
@@ -58,11 +56,6 @@ class LocalEpochs(Composition):
         """As of any composition; and what every client was told last."""
         told = {"told": tables["client"].before} if "client" in tables else {}
         return super().models(tables) | told
-
-
-def at_word(setup: Setup) -> Any:
-    """Protection of a round's whole change, if there is a [privacy] table."""
-    return Openly() if setup.privacy is None else AtWord()
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,15 @@ FedSGD, which is what gossip is compared with.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from archipel.describe import key
 from archipel.environment import LATEST
 from archipel.parts.compose import Parts
-from archipel.parts.kind import Composition, at_sample
+from archipel.parts.kind import Composition, at_sample, at_word
 from archipel.parts.learn.epochs import Epochs
 from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.mean import Mean
-from archipel.parts.protect.openly import Openly
-from archipel.parts.protect.word import AtWord
 from archipel.parts.share.whole import Whole
 from archipel.turns import Setup
 
@@ -40,5 +38,4 @@ class Gossip(Composition):
     def own_parts(self, setup: Setup) -> Parts:
         if self.data == "stream":
             return Parts(OnlineStep(self.step, False), at_sample(setup), Whole(), Mean(self.limit))
-        protect: Any = Openly() if setup.privacy is None else AtWord()
-        return Parts(Epochs(self.step, self.batch, self.epochs), protect, Whole(), Mean(self.limit))
+        return Parts(Epochs(self.step, self.batch, self.epochs), at_word(setup), Whole(), Mean(self.limit))

@@ -217,7 +217,7 @@ class NpflRl(Npfl):
             raise BadInput("privacy.bounds", "(missing)", right)
         _, cut, _ = held_back(setup, self.validation)
         sizes = np.stack([part.sizes for part in segments(setup.task)[0]], 1)
-        short = (cut >= sizes) & ((sizes > 0) | (not setup.task.apart))  # of others a node knows nothing
+        short = (cut >= sizes) & ((sizes > 0) | (not setup.task.local_only))  # of others a node knows nothing
         if np.any(short):
             who = int(np.argmax(np.any(short, 1)))
             right = f"a share that leaves every peer validation data (peer {who} has {sizes[who].min()} samples)"

@@ -23,6 +23,7 @@ from archipel.parts.mix import seeking_servers as seeking
 from archipel.parts.mix.borrow import taus_of
 from archipel.parts.mix.groups import check_look, curvature_of, diameter
 from archipel.parts.protect.told import pay_for, priced, tell
+from archipel.parts.share.whole import Model
 from archipel.problems.clustered import segments
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.models.learners import sizes_of
@@ -95,7 +96,7 @@ class Pgfl(Admm):
         if policy is None:
             client = client._replace(protect=client.protect._replace(told=client.model))  # by another name
         server = self.servers(setup, view)
-        if self.start == "optimum" and task.apart:
+        if self.start == "optimum" and task.local_only:
             raise BadInput("algorithm.start", self.start, '"zero": nobody sees everyone\'s data')
         if self.start == "optimum":
             self.start_at(setup, view, client, server)
@@ -142,7 +143,7 @@ class Pgfl(Admm):
         answer = servers.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
         merge = servers.merging(mix, asking)
         return (
-            Turn("client", "server", act, servers.hear_client, gather, servers.Word(np.zeros(size)), heard),
+            Turn("client", "server", act, servers.hear_client, gather, Model(np.zeros(size)), heard),
             Turn("server", "server", servers.say_aggregates, servers.hear_server, merge, said, around),
             Tell("server", "client", servers.tell, take, answer),
         )

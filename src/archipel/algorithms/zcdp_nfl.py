@@ -20,13 +20,7 @@ from archipel.node import table_of
 from archipel.parts.admm import Admm, Stepping, consensus_plan
 from archipel.parts.learn import primal
 from archipel.parts.learn.bounded import mean_gradient_of
-from archipel.parts.learn.fitting import (
-    Fit,
-    fitted,
-    fitted_blindly,
-    fitted_subgradient,
-    fitted_subgradient_blindly,
-)
+from archipel.parts.learn.fitting import Fit, fitted, fitted_blindly, fitted_subgradient, fitted_subgradient_blindly
 from archipel.parts.learn.solve import factors, guard_of, solver_of, solving_state
 from archipel.parts.mix.dual import adjacency, degrees_of, mix_only
 from archipel.parts.protect.told import Priced, priced, tell, tell_openly, teller
@@ -91,7 +85,7 @@ class ZcdpNfl(Admm):
         given = {name: getattr(self, name) for name in Fit._fields if getattr(self, name) is not None}
         if len(given) < len(Fit._fields):
             policy = self.policy(setup)
-            hidden = setup.task.apart or (policy is not None and policy.protects)
+            hidden = setup.task.local_only or (policy is not None and policy.protects)
             given = (self.fitting_blindly if hidden else self.fitting)(setup)._asdict() | given
         return Fit(**{name: float(value) for name, value in given.items()})
 

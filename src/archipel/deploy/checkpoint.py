@@ -31,11 +31,7 @@ def state_of(player: Player) -> dict[str, Any]:
         "charges": player.account.count(),
         "pace": player.pace.state(),
     }
-    parts = {
-        "me": dict(named_leaves(player.me)),
-        "post": player.office.state(),
-        "mailbox": player.mailbox.state(),
-    }
+    parts = {"me": dict(named_leaves(player.me)), "post": player.office.state(), "mailbox": player.mailbox.state()}
     if player.prelude is not None:
         parts["prelude"] = player.prelude.state()
     if player.source is not None:

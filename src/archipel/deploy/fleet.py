@@ -51,7 +51,6 @@ class Fleet:
         addresses = {name: f"127.0.0.1:{port}" for name, port in self.ports.items()}
         self.orders = {member.name: self.order(member.name, addresses, proxied) for member in self.roster.members}
         self.pids: dict[str, int] = {}
-        self.exits: dict[str, int] = {}
         self.trouble: Counter[str] = Counter()
         self.expected: set[int] = set()  # processes that were killed on purpose
         self.queued: deque[str] = deque()

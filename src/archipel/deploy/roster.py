@@ -40,10 +40,6 @@ class Roster:
                 return member
         raise BadInput("name", name, did_you_mean(name, [member.name for member in self.members]))
 
-    def named(self, role: str, number: int) -> str:
-        """The name of a member."""
-        return self.names[role][number]
-
     @property
     def names(self) -> dict[str, list[str]]:
         """The names of each role, by number."""

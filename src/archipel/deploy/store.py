@@ -119,7 +119,7 @@ class Store:
 
     def __init__(self, disk: Disk, durable: bool = True, large: int = LARGE):
         self.disk, self.durable, self.large = disk, durable, large
-        self.beside: list[File] = []  # the files of what is large
+        self.blobs: list[File] = []  # the files of what is large
         self.kept: dict[str, int] = {}  # of the last checkpoint: checksum -> file
         self.rows: dict[str, tuple[int, str]] = {}  # arrays of the node's row: when they changed, their checksum
         self.known: dict[int, tuple[bytes, str]] = {}  # letters of which the checksum is known, by their identity
@@ -161,13 +161,13 @@ class Store:
 
     def open(self, file: int) -> File:
         """A file for something large."""
-        while len(self.beside) <= file:
-            self.beside.append(self.disk.open(f"kept.{len(self.beside)}"))
-        return self.beside[file]
+        while len(self.blobs) <= file:
+            self.blobs.append(self.disk.open(f"kept.{len(self.blobs)}"))
+        return self.blobs[file]
 
     def save(self, record: dict[str, Any]) -> None:
         """Write a checkpoint into the older file; it holds when this returns."""
-        number, many = self.number + 1, len(self.beside)
+        number, many = self.number + 1, len(self.blobs)
         kept: dict[str, int] = {}
         known: dict[int, tuple[bytes, str]] = {}
 
@@ -182,13 +182,13 @@ class Store:
                 taken = {*self.kept.values(), *kept.values()}
                 kept[check] = self.kept.get(check, next(i for i in range(len(taken) + 1) if i not in taken))
                 if check not in self.kept:
-                    self.write_beside(kept[check], data)
+                    self.write_blob(kept[check], data)
             return kept[check], len(data), check
 
         file = self.files[number % 2]
         try:
             data = packed(record, keep)
-            if self.durable and len(self.beside) > many:
+            if self.durable and len(self.blobs) > many:
                 self.disk.sync()
             file.write(MAGIC + HEAD.pack(number, len(data), checksum(number, data)) + data, 0)
             if self.durable:
@@ -207,15 +207,15 @@ class Store:
             self.rows[name] = changes, sum_of(data)
         return self.rows[name][1]
 
-    def write_beside(self, file: int, data: Data) -> None:
-        beside = self.open(file)
-        beside.write(data, 0)
-        beside.truncate(len(data))
+    def write_blob(self, file: int, data: Data) -> None:
+        blob = self.open(file)
+        blob.write(data, 0)
+        blob.truncate(len(data))
         if self.durable:
-            beside.sync()
+            blob.sync()
 
     def close(self) -> None:
-        for file in (*self.files, *self.beside):
+        for file in (*self.files, *self.blobs):
             file.close()
 
 

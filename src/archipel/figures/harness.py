@@ -14,7 +14,7 @@ from archipel.algorithms.online import PaoFed
 from archipel.environment import Delay, Environment
 from archipel.federation import Federation
 from archipel.figures import Progress
-from archipel.figures.learning import START, Runs, decibels, settled
+from archipel.figures.learning import START, Runs, all_seeds, decibels, runs_of, settled, step_between
 from archipel.problems.synthetic import Synthetic
 
 AVAILABILITY = (0.25, 0.1, 0.025, 0.005)
@@ -76,18 +76,9 @@ class PaoFedExperiment:
         federation = Federation(self.problem, algorithm, environment=self.environment, rounds=rounds, every=self.every)
         key = federation.to_toml(), seeds
         if key not in KEPT:
-            result = federation.run(seeds, self.reporter(label), self.bounds)
-            if result.interrupted:
-                raise KeyboardInterrupt
-            KEPT[key] = Runs.of(label, algorithm.step, result)
+            result = all_seeds(federation, seeds, label, self.progress, self.bounds)
+            KEPT[key] = runs_of(result, label, algorithm.step)["mse"]
         return replace(KEPT[key], label=label)
-
-    def reporter(self, label: str) -> Progress | None:
-        """The progress of a run, with its name."""
-        progress = self.progress
-        if progress is None:
-            return None
-        return lambda done, total, what: progress(done, total, f"{label}: {what}" if what else label)
 
     # --- the searches -----------------------------------------------------------------------------------------------
 
@@ -117,14 +108,8 @@ class PaoFedExperiment:
                 break
         else:
             return replace(algorithm, step=steps[starts.index(min(starts))])
-        low, high = step / 2, step
-        for _ in range(HALVINGS):
-            middle = math.sqrt(low * high)
-            if self.start(replace(algorithm, step=middle)) <= wanted:
-                high = middle
-            else:
-                low = middle
-        return replace(algorithm, step=math.sqrt(low * high))
+        fast = step_between(step / 2, step, HALVINGS, lambda s: self.start(replace(algorithm, step=s)) <= wanted)
+        return replace(algorithm, step=fast)
 
     def best(self, algorithm: Any, largest: float = 0.0) -> Any:
         """The algorithm with the step that leaves it the least error at the end.

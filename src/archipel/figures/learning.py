@@ -5,13 +5,15 @@ same schedule in a seed, so a difference has a standard error of its own, smalle
 seeds).
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from archipel.figures import Claim, Series
+from archipel.federation import Federation
+from archipel.figures import Claim, Progress, Series
 from archipel.results import Result
 
 START = 200  # rounds that "initial convergence" is about
@@ -31,17 +33,6 @@ class Runs:
     parameters: float  # sent in a run by all together, both ways
     bytes: float
 
-    @classmethod
-    def of(cls, label: str, step: float, result: Result) -> "Runs":
-        """From what a federation measured."""
-        errors: dict[int, dict[int, float]] = {}
-        for seed, round, metric, value, _ in result.rows:
-            if metric == "mse":
-                errors.setdefault(seed, {})[round] = value
-        rounds = np.array(sorted(next(iter(errors.values()))))
-        table = np.array([[errors[seed][n] for n in rounds] for seed in sorted(errors)])
-        return cls(label, step, rounds, table, result.total("parameters"), result.total("bytes"))
-
     def curve(self) -> Series:
         """The learning curve in dB."""
         return self.rounds.tolist(), decibels(self.errors.mean(0)).tolist()
@@ -59,12 +50,53 @@ class Runs:
         }
 
 
+def runs_of(result: Result, label: str, step: float = 0.0) -> dict[str, Runs]:
+    """Metrics of the whole federation, (seeds, measurements) each; those of single nodes as `metric@node`."""
+    found: dict[str, dict[int, dict[int, float]]] = {}
+    for seed, round, metric, value, node in result.rows:
+        found.setdefault(f"{metric}@{node}" if node else metric, {}).setdefault(seed, {})[round] = value
+    sent, runs = (result.total("parameters"), result.total("bytes")), {}
+    for name, by_seed in found.items():
+        rounds = np.array(sorted(next(iter(by_seed.values()))))
+        table = np.array([[by_seed[seed][n] for n in rounds] for seed in sorted(by_seed)])
+        runs[name] = Runs(label, step, rounds, table, *sent)
+    return runs
+
+
+def all_seeds(
+    federation: Federation, seeds: int, label: str, progress: Progress | None, theory: dict[str, float] | None = None
+) -> Result:
+    """Run a federation, whose progress is told with its name; an interrupt ends the figure."""
+
+    def named(done: int, total: int, what: str) -> None:
+        if progress is not None:
+            progress(done, total, f"{label}: {what}" if what else label)
+
+    result = federation.run(seeds, named if progress else None, theory)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
+def step_between(low: float, high: float, halvings: int, large: Callable[[float], bool]) -> float:
+    """A step below those that are too large, found by halving an interval of logarithms."""
+    for _ in range(halvings):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if large(middle) else (middle, high)
+    return math.sqrt(low * high)
+
+
 Part = Callable[[Runs], Any]  # the part of a run that a sentence is about: one error a seed
 
 
 def settled(runs: Runs) -> Any:
     """Each seed's mean error at the end of its run."""
     return runs.errors[:, runs.rounds >= (1 - TAIL) * runs.rounds[-1]].mean(1)
+
+
+def end(runs: Runs) -> Any:
+    """Each seed's value after the last round."""
+    return runs.errors[:, -1]
 
 
 def beginning(runs: Runs) -> Any:

@@ -15,7 +15,8 @@ import numpy as np
 from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep, true_cost
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.pldp import at_hand, interval, shown
+from archipel.figures.learning import all_seeds, runs_of
+from archipel.figures.pldp import at_hand, interval, percent
 from archipel.problems.deep import Deep
 from archipel.topology import Digraph, Star
 
@@ -89,20 +90,13 @@ def methods(epsilon: float, batch: int) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def played(trial: Trial, algorithm: Any, topology: Any, said: Any) -> Course:
+def played(trial: Trial, method: str, algorithm: Any, topology: Any, progress: Progress | None) -> Course:
     """All seeds of one method."""
     federation = Federation(trial.problem, algorithm, topology, rounds=trial.rounds, every=trial.every)
-    result = federation.run(trial.seeds, said)
-    if result.interrupted:
-        raise KeyboardInterrupt
-    table: dict[int, dict[int, float]] = {}
-    for seed, n, metric, value, _ in result.rows:
-        if metric == "accuracy":
-            table.setdefault(seed, {})[n] = value
-    rounds = sorted(next(iter(table.values())))
-    accuracy = np.array([[by[n] for n in rounds] for by in table.values()])
+    result = all_seeds(federation, trial.seeds, method, progress)
+    runs = runs_of(result, method)["accuracy"]
     paid = max((ledger["worst"]["epsilon"] for ledger in result.ledgers if ledger), default=np.inf)
-    return Course(list(map(float, rounds)), accuracy, paid)
+    return Course(runs.rounds.astype(float).tolist(), runs.errors, paid)
 
 
 # --- what is said of them -----------------------------------------------------------------------------------
@@ -111,7 +105,9 @@ def played(trial: Trial, algorithm: Any, topology: Any, said: Any) -> Course:
 def accuracy_claim(courses: dict[str, Course], reported: float) -> Claim:
     mean, _ = interval(courses[PUBLISHED].final())
     text = f'"the accuracy for the proposed online mirror descent algorithm is {100 * reported:.2f}%"'
-    rest = f"{shown(courses[PUBLISHED].final())}; without any noise {shown(courses[EXACT].final())} at the same rate"
+    rest = (
+        f"{percent(courses[PUBLISHED].final())}; without any noise {percent(courses[EXACT].final())} at the same rate"
+    )
     return Claim(text, mean >= reported - NEAR, rest)
 
 
@@ -119,7 +115,7 @@ def better_claim(courses: dict[str, Course], first: str, others: tuple[str, ...]
     """Better than the others, beyond what the seeds leave open."""
     gains = {other: courses[first].final() - courses[other].final() for other in others}
     holds = all(interval(gain)[0] > interval(gain)[1] for gain in gains.values())
-    said = "; ".join(f"{shown(gain)} over {other}" for other, gain in gains.items())
+    said = "; ".join(f"{percent(gain)} over {other}" for other, gain in gains.items())
     return Claim(text, holds, said)
 
 
@@ -145,11 +141,11 @@ def ledger_claim(courses: dict[str, Course], epsilon: float) -> Claim:
 def learns_claim(courses: dict[str, Course]) -> Claim:
     """More than guessing, beyond what the seeds leave open."""
     mean, half = interval(courses[GAUSSIAN].final())
-    others = ", ".join(f"{name} {shown(courses[name].final())}" for name in (LAPLACE, AVERAGE, CLIENTS))
+    others = ", ".join(f"{name} {percent(courses[name].final())}" for name in (LAPLACE, AVERAGE, CLIENTS))
     return Claim(
         "ours: with sound Gaussian noise there is something learned",
         mean - half > CHANCE,
-        f"{shown(courses[GAUSSIAN].final())}; {others}",
+        f"{percent(courses[GAUSSIAN].final())}; {others}",
     )
 
 
@@ -158,8 +154,7 @@ def drawn(name: str, epsilon: float, reported: tuple[float, float], quick: bool,
     trial, courses = trial_of(quick), {}
     ways = methods(epsilon, trial.batch)
     for method, (algorithm, topology) in ways.items():
-        tell = progress and (lambda done, total, what, m=method: progress(done, total, m))  # type: ignore[misc]
-        courses[method] = played(trial, algorithm, topology, tell)
+        courses[method] = played(trial, method, algorithm, topology, progress)
     task = trial.problem.task(1, trial.rounds, np.float32, "deep")
     samples = int(np.diff(task.source.starts).min())
     cost = true_cost(ways[PUBLISHED][0], task.size, samples, trial.rounds)

@@ -12,8 +12,8 @@ import numpy as np
 from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress, Series
-from archipel.figures.learning import SAME, Runs, all_of, better, level
-from archipel.figures.personal import OURS, ClusterExperiment, curves, end, start, worse
+from archipel.figures.learning import SAME, Runs, all_of, better, end, level
+from archipel.figures.personal import OURS, ClusterExperiment, curves, start, worse
 from archipel.problems.clustered import Related, segments
 from archipel.topology import Peers
 
@@ -54,7 +54,7 @@ def note(experiment: ClusterExperiment) -> str:
     )
 
 
-def shown(
+def drawn(
     name: str, title: str, runs: dict[str, Runs], claims: list[Claim], experiment: ClusterExperiment, algorithms: Any
 ) -> Figure:
     """Learning curves, with real test errors in the numbers."""
@@ -80,7 +80,7 @@ def figure_61(quick: bool, progress: Progress | None) -> Figure:
             [worse("", second, first) for first, second in zip((little, *more), more)],
         ),
     ]
-    return shown("6.1", "peers, fixed inter-cluster learning", runs, claims, experiment, algorithms)
+    return drawn("6.1", "peers, fixed inter-cluster learning", runs, claims, experiment, algorithms)
 
 
 def figure_62(quick: bool, progress: Progress | None) -> Figure:
@@ -103,7 +103,7 @@ def figure_62(quick: bool, progress: Progress | None) -> Figure:
         better("Batch reinforcement learning increases the accuracy of DPG.", batch_dpg, dpg, part=end),
         smoother("Batch reinforcement learning attenuates the randomness of SAC.", experiment),
     ]
-    return shown("6.2", "peers that learn how much to borrow", runs, claims, experiment, algorithms)
+    return drawn("6.2", "peers that learn how much to borrow", runs, claims, experiment, algorithms)
 
 
 def smoother(claim: str, experiment: ClusterExperiment) -> Claim:

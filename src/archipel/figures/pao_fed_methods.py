@@ -44,10 +44,10 @@ def largest_of(method: Any) -> float:
 
 
 def curves(
-    name: str, title: str, experiment: PaoFedExperiment, shown: list[Runs], beside: list[Runs], claims: list[Claim]
+    name: str, title: str, experiment: PaoFedExperiment, shown: list[Runs], added: list[Runs], claims: list[Claim]
 ) -> Figure:
-    """A figure of learning curves; `beside` is what the article does not show."""
-    every = [*shown, *beside]
+    """A figure of learning curves; `added` is what the article does not show."""
+    every = [*shown, *added]
     return Figure(
         f"pao-fed/{name}",
         title,
@@ -56,7 +56,7 @@ def curves(
         "round",
         "test error (dB)",
         note=note(experiment),
-        dashed=tuple(runs.label for runs in beside),
+        dashed=tuple(runs.label for runs in added),
         numbers={runs.label: runs.numbers() for runs in every},
     )
 

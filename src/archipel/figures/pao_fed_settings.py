@@ -12,7 +12,7 @@ from archipel.environment import Delay, Environment
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures.harness import AVAILABILITY, PaoFedExperiment, scale_of
-from archipel.figures.learning import HALF, SAME, Runs, alike, all_of, better, gap, reaches, saving, settled
+from archipel.figures.learning import HALF, SAME, Runs, alike, all_of, all_seeds, better, gap, reaches, saving, settled
 from archipel.figures.pao_fed_methods import (
     BEST,
     C1,
@@ -253,18 +253,12 @@ def portions_moved(experiment: PaoFedExperiment, method: Any, moment: int) -> fl
         for n in (moment, moment + half)
     ]
     before, later = (
-        play.run(experiment.scale.tries, experiment.reporter("steering"), experiment.bounds).models for play in plays
+        all_seeds(play, experiment.scale.tries, "steering", experiment.progress, experiment.bounds).models
+        for play in plays
     )
     moves = np.array([end["server"] - start["server"] for start, end in zip(before, later)])
     sizes = np.sqrt((moves.reshape(len(moves), -1, method.portion) ** 2).sum(2))
     return float((sizes >= 0.5 * sizes.mean(1, keepdims=True)).mean())
 
 
-FIGURES = {
-    "4": figure_4,
-    "5": figure_5,
-    "6a": figure_6a,
-    "6b": figure_6b,
-    "6c": figure_6c,
-    "change": figure_change,
-}
+FIGURES = {"4": figure_4, "5": figure_5, "6a": figure_6a, "6b": figure_6b, "6c": figure_6c, "change": figure_change}

@@ -12,7 +12,7 @@ import numpy as np
 
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.learning import SAME, Runs, decibels, gap, level
+from archipel.figures.learning import SAME, Runs, all_seeds, decibels, end, gap, level, runs_of, told
 from archipel.privacy.policy import Privacy
 
 OURS = "(ours) "
@@ -35,10 +35,8 @@ class ClusterExperiment:
         """Everything that was measured of the whole federation."""
         key = federation.to_toml(), self.seeds
         if key not in KEPT:
-            result = federation.run(self.seeds, self.reporter(label), theory={})
-            if result.interrupted:
-                raise KeyboardInterrupt
-            KEPT[key] = tabled(label, result)
+            result = all_seeds(federation, self.seeds, label, self.progress, theory={})
+            KEPT[key] = runs_of(result, label)
             paid = [ledger for ledger in result.ledgers if ledger]
             PAID[key] = max((rho_of(ledger) for ledger in paid), default=0.0)
         return KEPT[key]
@@ -47,32 +45,10 @@ class ClusterExperiment:
         """What a federation that was played has paid in zCDP, at most."""
         return PAID[federation.to_toml(), self.seeds]
 
-    def reporter(self, label: str) -> Progress | None:
-        """The progress of a run, with its name."""
-        progress = self.progress
-        if progress is None:
-            return None
-        return lambda done, total, what: progress(done, total, f"{label}: {what}" if what else label)
-
 
 def rho_of(ledger: Any) -> float:
     """The zCDP of the client that paid most."""
     return max(float(node["spent"]["rho"]) for node in ledger["nodes"])
-
-
-def tabled(label: str, result: Any) -> dict[str, Runs]:
-    """Metrics of the whole federation, (seeds, measurements) each; those of single nodes as `metric@node`."""
-    found: dict[str, dict[int, dict[int, float]]] = {}
-    for seed, round, metric, value, node in result.rows:
-        name = f"{metric}@{node}" if node else metric
-        found.setdefault(name, {}).setdefault(seed, {})[round] = value
-    sent = result.total("parameters"), result.total("bytes")
-    tables = {}
-    for name, by_seed in found.items():
-        rounds = np.array(sorted(next(iter(by_seed.values()))))
-        errors = np.array([[by_seed[seed][n] for n in rounds] for seed in sorted(by_seed)])
-        tables[name] = Runs(label, 0.0, rounds, errors, *sent)
-    return tables
 
 
 def dynamic(first: float, zeta: float, rounds: int, gradient: float) -> Privacy:
@@ -83,11 +59,6 @@ def dynamic(first: float, zeta: float, rounds: int, gradient: float) -> Privacy:
 
 
 # --- parts of a run ---------------------------------------------------------------------------------------------
-
-
-def end(runs: Runs) -> Any:
-    """Each seed's value after the last round."""
-    return runs.errors[:, -1]
 
 
 def start(rounds: int) -> Any:
@@ -105,8 +76,7 @@ def start(rounds: int) -> Any:
 def worse(claim: str, first: Runs, second: Runs, by: float = 0.0, part: Any = end) -> Claim:
     """The first has more error than the second: by more than `by` dB, and by more than two standard errors."""
     difference, error = gap(part(first), part(second))
-    words = f"{first.label} {level(first, part):.2f} dB, {second.label} {level(second, part):.2f} dB"
-    return Claim(claim, difference > max(by, 2 * error), f"{words}: {difference:+.2f} dB +- {error:.2f}")
+    return Claim(claim, difference > max(by, 2 * error), told(first, second, part))
 
 
 def rises(claim: str, values: Sequence[float], runs: Sequence[Runs], sign: int) -> Claim:
@@ -139,13 +109,13 @@ def more_accurate(claim: str, first: Runs, second: Runs, by: float = 0.0, part: 
 
 
 def curves(
-    name: str, title: str, shown: Sequence[Runs], added: Sequence[Runs], claims: list[Claim], note: str
+    name: str, title: str, shown: Sequence[Runs], added: Sequence[Runs], claims: list[Claim], note: str, what: str = ""
 ) -> Figure:
     """Learning curves in dB; those that the paper does not show are dashed."""
     series = {runs.label: runs.curve() for runs in (*shown, *added)}
     numbers = {r.label: {"final_db": level(r, end), "seeds": len(r.errors)} for r in (*shown, *added)}
     dashed = tuple(runs.label for runs in added)
-    return Figure(name, title, series, claims, "iteration", "NMSD (dB)", note, dashed=dashed, numbers=numbers)
+    return Figure(name, title, series, claims, "iteration", what or "NMSD (dB)", note, dashed=dashed, numbers=numbers)
 
 
 def accuracies(

@@ -16,8 +16,8 @@ from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures import beijing as stations
 from archipel.figures import pgfl_pictures as pictures
-from archipel.figures.learning import SAME, Runs, alike, all_of, better, level
-from archipel.figures.personal import OURS, ClusterExperiment, curves, dynamic, end, points, rises, start, worse
+from archipel.figures.learning import SAME, Runs, alike, all_of, better, end, level
+from archipel.figures.personal import OURS, ClusterExperiment, curves, dynamic, points, rises, start, worse
 from archipel.problems.clustered import Related, segments
 from archipel.topology import Servers
 
@@ -162,7 +162,7 @@ def figure_3(quick: bool, progress: Progress | None) -> Figure:
             [alike("", found[n], plain[n], part=end) for n in first],
         ),
         total_paid(experiment),
-        gradients(experiment),
+        gradients(),
     ]
     text = f" φ_0 = {PHI:g}, ζ = {ZETA:g}, gradients assumed no longer than {BOUND:g} (ours)."
     return drawn("3", "regression, 3 of 15 clients a round, dynamic zCDP", found, claims, experiment, text)
@@ -181,7 +181,7 @@ def total_paid(experiment: ClusterExperiment) -> Claim:
     return Claim("All algorithms satisfy φ_final-zCDP with φ_final = 0.095.", spent <= 0.095, words)
 
 
-def gradients(experiment: ClusterExperiment) -> Claim:
+def gradients() -> Claim:
     """Assumption 3, at the truth and at zero, where a run starts."""
     setup = federation(PUBLISHED).setup()
     (shards,), _ = segments(setup.task)

@@ -11,8 +11,8 @@ from archipel.algorithms.pgfl import Pgfl
 from archipel.errors import Missing
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.learning import Runs
-from archipel.figures.personal import ClusterExperiment, accuracies, dynamic, end, lead, more_accurate, start
+from archipel.figures.learning import Runs, end
+from archipel.figures.personal import ClusterExperiment, accuracies, dynamic, lead, more_accurate, start
 from archipel.problems.clustered import Pictures
 from archipel.problems.datasets.catalogue import find
 from archipel.topology import Servers

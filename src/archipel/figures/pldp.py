@@ -15,6 +15,7 @@ from archipel.algorithms.pldp_fl import PldpFl
 from archipel.errors import Missing
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
+from archipel.figures.learning import all_seeds
 from archipel.privacy.personal import by_all, saved_noise
 from archipel.problems.datasets.catalogue import known
 from archipel.problems.datasets.images import load
@@ -107,14 +108,7 @@ def played(trial: Trial, sampling: str, progress: Progress | None) -> Runs:
     """All seeds of one sampling."""
     algorithm = replace(trial.algorithm, sampling=sampling)
     federation = Federation(trial.problem, algorithm, rounds=trial.rounds, every=trial.every)
-
-    def note(done: int, total: int, what: str) -> None:
-        if progress:
-            progress(done, total, f"{sampling} sampling")
-
-    result = federation.run(trial.seeds, note)
-    if result.interrupted:
-        raise KeyboardInterrupt
+    result = all_seeds(federation, trial.seeds, f"{sampling} sampling", progress)
     table: dict[str, dict[int, dict[int, list[float]]]] = {}
     for seed, n, metric, value, _ in result.rows:
         table.setdefault(metric, {}).setdefault(seed, {}).setdefault(n, []).append(value)
@@ -137,7 +131,7 @@ def interval(values: Any) -> tuple[float, float]:
     return float(values.mean()), float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
 
 
-def shown(values: Any) -> str:
+def percent(values: Any) -> str:
     mean, half = interval(values)
     return f"{100 * mean:.1f} ± {100 * half:.1f} %"
 
@@ -147,8 +141,8 @@ def gain_claim(runs: dict[str, Runs]) -> Claim:
     gains = {other: runs["optimal"].final() - runs[other].final() for other in ("uniform", "weight")}
     means = {other: interval(gain) for other, gain in gains.items()}
     holds = all(mean >= GAIN and mean > half for mean, half in means.values())
-    levels = ", ".join(f"{name} {shown(runs[name].final())}" for name in SAMPLINGS)
-    said = "; ".join(f"over {other} {shown(gain)}" for other, gain in gains.items())
+    levels = ", ".join(f"{name} {percent(runs[name].final())}" for name in SAMPLINGS)
+    said = "; ".join(f"over {other} {percent(gain)}" for other, gain in gains.items())
     text = '"Our proposed sampling consistently achieved a 5 percent increase in test accuracy"'
     return Claim(text, holds, f"at the end: {levels} (95 % intervals); gain {said}")
 
@@ -158,7 +152,7 @@ def speed_claim(runs: dict[str, Runs]) -> Claim:
     means = {name: run.accuracy[:, 1:].mean(1) for name, run in runs.items()}
     gains = {other: means["optimal"] - means[other] for other in ("uniform", "weight")}
     holds = all(interval(gain)[0] - interval(gain)[1] > 0 for gain in gains.values())
-    said = "; ".join(f"over {other} {shown(gain)}" for other, gain in gains.items())
+    said = "; ".join(f"over {other} {percent(gain)}" for other, gain in gains.items())
     text = '"enhances convergence speed, reaching higher accuracy in the same limited time"'
     return Claim(text, holds, f"mean accuracy of all measurements, gain {said}")
 

@@ -13,12 +13,25 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.learning import SAME, Runs, alike, all_of, better, decibels, gap, level, reaches
+from archipel.figures.learning import (
+    SAME,
+    Runs,
+    alike,
+    all_of,
+    all_seeds,
+    better,
+    decibels,
+    end,
+    gap,
+    level,
+    reaches,
+    runs_of,
+    step_between,
+)
+from archipel.figures.personal import OURS, curves
 from archipel.privacy.policy import Privacy
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
@@ -33,7 +46,7 @@ LEAST_ABSOLUTE = ZcdpNfl(penalty=4.0, step=1.0, decay=0.5)
 GRADIENT = ZcdpGradNfl(step=0.2, decay=0.0)  # the conventional method has a constant step
 KEPT: dict[tuple[Any, ...], Runs] = {}  # what was measured in this process
 PAID: dict[tuple[Any, ...], float] = {}  # and what its ledger says, at most
-OURS = "(ours) "
+ERRORS = "normalised error (dB)"
 
 
 @dataclass(frozen=True)
@@ -57,26 +70,10 @@ class ZcdpNflExperiment:
         federation, seeds = self.federation(algorithm, **budget), seeds or self.seeds
         key = (self.problem, algorithm, federation.privacy)
         if (*key, seeds) not in KEPT:
-            result = federation.run(seeds, self.reporter(label), theory={})
-            if result.interrupted:
-                raise KeyboardInterrupt
-            errors: dict[int, dict[int, float]] = {}
-            for seed, round, metric, value, _ in result.rows:
-                if metric == "deviation":
-                    errors.setdefault(seed, {})[round] = value
-            rounds = np.array(sorted(next(iter(errors.values()))))
-            table = np.array([[errors[seed][n] for n in rounds] for seed in sorted(errors)])
-            step = algorithm.step or 0.0
-            KEPT[*key, seeds] = Runs(label, step, rounds, table, result.total("parameters"), result.total("bytes"))
+            result = all_seeds(federation, seeds, label, self.progress, theory={})
+            KEPT[*key, seeds] = runs_of(result, label, algorithm.step or 0.0)["deviation"]
             PAID[key] = max(ledger["worst"]["epsilon"] or math.inf for ledger in result.ledgers)
         return replace(KEPT[*key, seeds], label=label)
-
-    def reporter(self, label: str) -> Progress | None:
-        """The progress of a run, with its name."""
-        progress = self.progress
-        if progress is None:
-            return None
-        return lambda done, total, what: progress(done, total, f"{label}: {what}" if what else label)
 
     def paid(self, algorithm: Any, **budget: Any) -> float:
         """The epsilon that the ledger finds for a run that was played."""
@@ -94,24 +91,13 @@ class ZcdpNflExperiment:
     def matched(self, algorithm: Any, like: Any) -> Any:
         """The subgradient method with the step at which it starts as another, without noise, as the thesis tunes it."""
         wanted = self.start(like)
-        low, high = 0.01, 1.0
-        for _ in range(7):
-            middle = math.sqrt(low * high)
-            if self.start(replace(algorithm, step=middle)) <= wanted:
-                high = middle
-            else:
-                low = middle
-        return replace(algorithm, step=math.sqrt(low * high))
+        step = step_between(0.01, 1.0, 7, lambda s: self.start(replace(algorithm, step=s)) <= wanted)
+        return replace(algorithm, step=step)
 
     def start(self, algorithm: Any) -> float:
         """The mean of a noiseless learning curve in dB over the first rounds."""
         runs = self.play("equal start", algorithm, 1, total=math.inf)
         return float(decibels(runs.errors[:, runs.rounds <= START]).mean())
-
-
-def end(runs: Runs) -> Any:
-    """Each seed's error after the last round."""
-    return runs.errors[:, -1]
 
 
 def experiment_of(problem: Regression, quick: bool, progress: Progress | None) -> ZcdpNflExperiment:
@@ -153,7 +139,8 @@ def nonsmooth(name: str, title: str, experiment: ZcdpNflExperiment, admm: ZcdpNf
         better(OURS + "at each method's own best, ADMM outperforms the subgradient method.", own, own_gradient, 0, end),
     ]
     added = [exact, own, own_gradient, free, free_gradient]
-    return curves(name, title, [zcdp, dp, gradient], added, claims, note(experiment, admm, alike_start))
+    told = note(experiment, admm, alike_start)
+    return curves(f"zcdp-nfl/{name}", title, [zcdp, dp, gradient], added, claims, told, ERRORS)
 
 
 def figure_33a(quick: bool, progress: Progress | None) -> Figure:
@@ -177,7 +164,8 @@ def figure_33a(quick: bool, progress: Progress | None) -> Figure:
         better(OURS + "at each method's own best penalty zCDP-NFL outperforms P-ADMM.", own, own_admm, part=end),
     ]
     text = note(experiment, ADMM) + " P-ADMM's bound c1 cannot be enforced: its guarantee is assumed."
-    return curves("3.3a", "ridge regression", [zcdp, admm], [dp, steady, exact, own, own_admm], claims, text)
+    added = [dp, steady, exact, own, own_admm]
+    return curves("zcdp-nfl/3.3a", "ridge regression", [zcdp, admm], added, claims, text, ERRORS)
 
 
 def same_mechanism(experiment: ZcdpNflExperiment, admm: Any, rule: Any, exact: Runs, dp: Runs) -> Claim:
@@ -246,14 +234,6 @@ def for_all(claim: str, totals: tuple[float, ...], first: list[Runs], second: li
 
 
 # --- how they are shown ---------------------------------------------------------------------------------------------
-
-
-def curves(name: str, title: str, shown: list[Runs], added: list[Runs], claims: list[Claim], text: str) -> Figure:
-    """Learning curves; those that the thesis does not show are dashed."""
-    series = {runs.label: runs.curve() for runs in (*shown, *added)}
-    numbers = {runs.label: {"final_db": level(runs, end), "seeds": len(runs.errors)} for runs in (*shown, *added)}
-    dashed, x, y = tuple(runs.label for runs in added), "iteration", "normalised error (dB)"
-    return Figure(f"zcdp-nfl/{name}", title, series, claims, x, y, text, dashed=dashed, numbers=numbers)
 
 
 def trade_off(

@@ -160,13 +160,14 @@ class Place(NamedTuple):
 class Learn(Protocol):
     """A way to learn."""
 
-    data_kind: ClassVar[str]  # "stream", "stored" or "deep"
+    section: ClassVar[str] = "algorithm.learn"
+    data_kind: ClassVar[str] = "stream"  # or "stored", or "deep"
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece: ...
 
     def start(self, setup: Setup) -> Any:
         """(size,): the model that everyone starts from."""
-        ...
+        return np.zeros(setup.task.size, setup.dtype)
 
     def sensitivity(self, setup: Setup) -> float:
         """How far replacing one sample can move what is noised, where noise enters with the sample."""
@@ -190,6 +191,7 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
 class Protect(Protocol):
     """A way to protect."""
 
+    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str]  # "nowhere", "sample", "word", "sum" or "mix"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece: ...
@@ -198,20 +200,24 @@ class Protect(Protocol):
 class Share(Protocol):
     """A way to share."""
 
+    section: ClassVar[str] = "algorithm.share"
+
     def make(self, setup: Setup) -> SharePiece: ...
 
 
 class Mix(Protocol):
     """A way to mix."""
 
-    needs_whole: ClassVar[bool]  # words must say something of every parameter
+    section: ClassVar[str] = "algorithm.mix"
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece: ...
 
     def one_way(self) -> "Mix":
         """The same where links go one way, and a sender's weights sum to one."""
-        ...
+        return self
 
     def across(self) -> "Mix":
-        """What servers do among themselves."""
-        ...
+        """What servers do among themselves: a mean, which is never late."""
+        from archipel.parts.mix.mean import Mean
+
+        return Mean(0)

@@ -12,6 +12,7 @@ from archipel.parts.kind import Composition
 from archipel.parts.learn.primal import acting
 from archipel.parts.mix import dual
 from archipel.parts.protect.told import Known, Priced, pay_for
+from archipel.parts.share.whole import Model
 from archipel.turns import Plan, Setup, Tell, Turn
 
 PAIRED = "none: the learn and mix parts of ADMM share a dual, and what it protects is what moves it; take another kind"
@@ -73,7 +74,7 @@ def consensus_plan(setup: Setup, own: Stepping, priced: Priced, penalty: float) 
     act = acting(pay, own.step, own.tell, dual.say, own.alone)
     model = table_of((graph.clients, size), real)
     table = node(model, own.state, priced.state, dual.duals(degrees[: graph.clients], size, real))
-    word, inbox = dual.Word(np.zeros(size, real)), dual.Inbox(np.zeros(size, real), np.zeros(1))
+    word, inbox = Model(np.zeros(size, real)), dual.Inbox(np.zeros(size, real), np.zeros(1))
     if not graph.servers:
         turn = Turn("peer", "peer", act, dual.hear, dual.merge, word, inbox)
         return Plan({"peer": table}, (turn,), settings, {0: size}, accountant=priced.accountant)

@@ -8,6 +8,7 @@ from archipel.errors import BadInput
 from archipel.parts.compose import Parts, composed
 from archipel.parts.protect.openly import Openly
 from archipel.parts.protect.sample import AtSample
+from archipel.parts.protect.word import AtWord
 from archipel.turns import Plan, Setup
 
 
@@ -101,3 +102,8 @@ class Composition(Kind):
 def at_sample(setup: Setup) -> Any:
     """Protection where noise enters with the sample, if there is a [privacy] table."""
     return Openly() if setup.privacy is None else AtSample()
+
+
+def at_word(setup: Setup) -> Any:
+    """Protection of a round's whole change, if there is a [privacy] table."""
+    return Openly() if setup.privacy is None else AtWord()

@@ -10,7 +10,6 @@
 | `journal` | `open_ledger`: the same, on disk, through crashes |
 | `account` | `scale_of`: paid for, inside node functions; what `accountant` reads as a ledger |
 | `noise` | schedules, and `disturb`: keyed in a simulation, secure on a device |
-| `individual` | every unit pays for what it said itself: adaptive filters |
 | `correlated` | noise that cancels in sums over rounds: matrix factorisations |
 | `secure_aggregation` | a sum whose parts nobody sees: keys, pads, masks; `coding` takes them off, whoever drops |
 | `discrete` | integers with discrete Gaussian noise, which add up to the noise of one |

@@ -12,7 +12,7 @@ import numpy as np
 from archipel.privacy.account import Account, accounts
 from archipel.privacy.accountant import Paid, account_of, finite, history, spent
 from archipel.privacy.accounting import EXACT, NOTHING, RDP, record, zcdp_epsilon
-from archipel.privacy.ledger import ASSUMED, Assumption, EpsilonBudget, Terms
+from archipel.privacy.ledger import EpsilonBudget, Terms
 from archipel.privacy.personal import UPPER, quick_epsilon
 from archipel.privacy.releases import Release, Zcdp, rho_of
 
@@ -38,8 +38,7 @@ class AlikeAccountant(NamedTuple):
 
     def assuming(self, further: tuple[str, ...]) -> "AlikeAccountant":
         """The same accountant, resting on more that nobody enforces."""
-        held = tuple(Assumption(what, ASSUMED) for what in further)
-        return self._replace(terms=Terms(self.terms.unit, self.terms.relation, (*self.terms.assumptions, *held)))
+        return self._replace(terms=self.terms.assuming(further))
 
     def release(self, number: int, cost: float, paid: float) -> Release:
         """What a node writes down when it pays."""

@@ -34,13 +34,8 @@ class Finding(NamedTuple):
     delta: float
     mu: float  # of the Gaussian test, else NaN
     test: str
-    threshold: float
     releases: int  # of each neighbour, that judged
     confidence: float
-
-    def refutes(self, claimed: float) -> bool:
-        """Whether a claim of this epsilon is false, with the finding's confidence."""
-        return self.epsilon > claimed
 
 
 class Counts(NamedTuple):
@@ -117,7 +112,7 @@ def epsilon_by_errors(counts: Counts, risk: float, delta: float) -> Any:
     return np.maximum(np.maximum(one, other), 0.0)
 
 
-def _judge(a: Any, b: Any, threshold: Any) -> Counts:
+def _errors(a: Any, b: Any, threshold: Any) -> Counts:
     """Alarms of "score > threshold means B"."""
     a, b = np.sort(a), np.sort(b)
     return Counts(len(a) - np.searchsorted(a, threshold, "right"), np.searchsorted(b, threshold, "right"), len(a))
@@ -166,7 +161,7 @@ def _best(test: Any, a: Any, b: Any) -> tuple[float, float]:
     middle = (np.median(a) + np.median(b)) / 2
     spread = np.quantile(np.concatenate([a, b]), np.linspace(0.0005, 0.9995, TRIED))
     candidates = np.append(spread, middle)
-    found = np.asarray(test(_judge(a, b, candidates), STRICT))
+    found = np.asarray(test(_errors(a, b, candidates), STRICT))
     if found[-1] >= 0.95 * found.max():  # the middle is as good: do not chase luck
         return float(found[-1]), float(middle)
     return float(found.max()), float(candidates[int(np.argmax(found))])
@@ -196,12 +191,11 @@ def gaussian_audit(a: Any, b: Any, delta: float, confidence: float = CONFIDENCE)
     tests = {"accuracy": mu_by_accuracy, "tails": mu_by_tails}
     found = {name: _best(test, *first.chosen) for name, test in tests.items()}
     name = max(found, key=lambda test: found[test][0])
-    threshold = found[name][1]
-    mu = float(tests[name](_judge(*first.judged, threshold), TAIL * risk))
+    mu = float(tests[name](_errors(*first.judged, found[name][1]), TAIL * risk))
     if by_ranks >= mu:
-        name, threshold, mu = "ranks", math.nan, by_ranks
+        name, mu = "ranks", by_ranks
     count = len(first.judged[0]) * (2 if name == "ranks" else 1)
-    return Finding(epsilon_of(mu, delta), delta, mu, f"Gaussian trade-off, {name}", threshold, count, confidence)
+    return Finding(epsilon_of(mu, delta), delta, mu, f"Gaussian trade-off, {name}", count, confidence)
 
 
 def audit(a: Any, b: Any, delta: float, confidence: float = CONFIDENCE) -> Finding:
@@ -209,6 +203,6 @@ def audit(a: Any, b: Any, delta: float, confidence: float = CONFIDENCE) -> Findi
     risk = _risk(delta, confidence)
     fold, _ = folds(a, b)
     _, threshold = _best(lambda counts, strict: epsilon_by_errors(counts, strict, delta), *fold.chosen)
-    counts = _judge(*fold.judged, threshold)
+    counts = _errors(*fold.judged, threshold)
     epsilon = float(epsilon_by_errors(counts, risk, delta))
-    return Finding(epsilon, delta, math.nan, "Clopper-Pearson", threshold, counts.n, confidence)
+    return Finding(epsilon, delta, math.nan, "Clopper-Pearson", counts.n, confidence)

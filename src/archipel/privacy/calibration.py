@@ -1,8 +1,8 @@
 """From what a client is willing to pay back to the noise it must add. Vectorised: one number a client, or
 arrays of them.
 
-A noise *multiplier* is sigma / sensitivity. Noise comes out larger by a relative SPARE than the formula says,
-so that rounding in a running sum never refuses the last release that was planned.
+Noise comes out larger by a relative SPARE than the formula says, so that rounding in a running sum never refuses the
+last release that was planned.
 """
 
 import math
@@ -38,31 +38,6 @@ def gaussian_budget(epsilon: Any, delta: Any) -> Any:
 def zcdp_budget(rho: Any) -> Any:
     """mu of all Gaussian releases together that a zCDP total allows: sqrt(2 rho)."""
     return np.sqrt(2 * _all("privacy.rho", rho, lambda r: (r > 0) & np.isfinite(r), "a positive, finite budget"))
-
-
-def growth(releases: Any, zeta: Any = 1.0) -> Any:
-    """sum of zeta^-n over n = 0 .. releases - 1: the cost of a geometric schedule, in units of its first
-    release.
-
-    >>> round(float(growth(3, 0.5)), 9)
-    7.0
-    """
-    releases = _all("releases", releases, lambda t: (t >= 1) & (t == np.floor(t)), "a whole number, at least 1")
-    zeta = _all("privacy.zeta", zeta, lambda z: (z > 0) & (z <= 1), "a factor in (0, 1]")
-    rate = -np.log(zeta)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        total = np.where(rate == 0, releases, np.expm1(releases * rate) / np.expm1(rate))
-    return _all("privacy.zeta", total, np.isfinite, "a zeta nearer to 1: the last releases would have no noise left")
-
-
-def multiplier(mu: Any, releases: Any, zeta: Any = 1.0) -> Any:
-    """The noise multiplier of the first release, such that `releases` of them, the variance multiplied by
-    zeta after each, spend mu in total:  multiplier^2 = growth(releases, zeta) / mu^2.
-
-    >>> float(round(multiplier(gaussian_budget(1.0, 1e-5), 100), 2))
-    37.31
-    """
-    return np.sqrt(growth(releases, zeta)) / mu * (1 + SPARE)
 
 
 def first_sigma(mu: Any, sensitivities: Any, shape: Any) -> Any:

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy as np
-
 from archipel.errors import BadInput, did_you_mean
 from archipel.privacy.accounting import Conversion, History, check_delta, from_units, merged, to_units
-from archipel.privacy.gaussian import epsilon_of, mu_of
-from archipel.privacy.releases import RELATIONS, Gaussian, Relation, Release, Sampled, as_json, rho_of
+from archipel.privacy.gaussian import mu_of
+from archipel.privacy.releases import RELATIONS, Gaussian, Relation, Release, Sampled, rho_of
 
 Unit = Literal["sample", "client"]
 UNITS: tuple[Unit, ...] = ("sample", "client")
@@ -261,52 +259,3 @@ class Ledger:
     def epsilon(self, delta: float) -> Conversion:
         """The (epsilon, delta) so far, and how it was found."""
         return self.history().epsilon(delta)
-
-    def over_time(self, delta: float, points: int = 200) -> dict[str, list[Any]]:
-        """The cumulative cost after each round with a charge; at most `points` rounds, the last among them.
-
-        Exact for Gaussian histories at every round. Others need a loss distribution a point: at most 20 of
-        them.
-        """
-        check_delta(delta)
-        charges = sorted(self.charges, key=lambda c: c.round)
-        rounds = sorted({c.round for c in charges})
-        most = points if not self._others else min(points, 20)
-        kept = (
-            sorted({rounds[int(i)] for i in np.linspace(0, len(rounds) - 1, min(most, len(rounds)))}) if rounds else []
-        )
-        rhos, epsilons, at, total = [], [], 0, 0
-        past: dict[Release, int] = {}
-        for moment in kept:
-            while at < len(charges) and charges[at].round <= moment:
-                past[charges[at].release] = past.get(charges[at].release, 0) + charges[at].times
-                total += to_units(rho_of(charges[at].release)) * charges[at].times
-                at += 1
-            rhos.append(from_units(total))
-            if self._others:
-                epsilons.append(merged(past.items()).epsilon(delta).epsilon)
-        if kept and not self._others:
-            epsilons = epsilon_of(np.sqrt(2 * np.asarray(rhos)), delta).tolist()
-        return {"round": kept, "rho": rhos, "epsilon": epsilons}
-
-    def as_json(self, delta: float) -> dict[str, Any]:
-        """The ledger's part of ledger.json."""
-        history, (epsilon, _, method) = self.history(), self.epsilon(delta)
-        return {
-            "node": self.node,
-            **self.terms.as_json(),
-            "budget": self.budget.as_json() if self.budget else None,
-            "spent": {"rho": history.rho(), "epsilon": epsilon, "delta": delta, "method": method},
-            "releases": history.releases,
-            "history": [{**as_json(release), "times": times} for release, times in history.counts],
-            "over_time": self.over_time(delta),
-        }
-
-    def sentence(self, delta: float) -> str:
-        """One line for a person."""
-        epsilon, _, method = self.epsilon(delta)
-        change = "replaced" if self.terms.relation == "replace-one" else "added or removed"
-        return (
-            f"{self.node}: one {self.terms.unit} {change}, rho = {self.rho():.4g}, "
-            f"epsilon = {epsilon:.4g} at delta = {delta:g} ({method}); {self.terms.how}"
-        )

@@ -57,11 +57,7 @@ def _single(plds: Any, release: Any, interval: float) -> Any:
         (kinds.REPLACE_ONE, release.mu / 2) if relation == "replace-one" else (kinds.ADD_OR_REMOVE_ONE, release.mu)
     )
     return plds.from_gaussian_mechanism(
-        1.0,
-        sensitivity=size,
-        value_discretization_interval=interval,
-        sampling_prob=rate,
-        neighboring_relation=kind,
+        1.0, sensitivity=size, value_discretization_interval=interval, sampling_prob=rate, neighboring_relation=kind
     )
 
 
@@ -99,7 +95,7 @@ def epsilon_by_pld(history: Any, delta: float, guess: float) -> float:
 
 def _reach(history: Any) -> float:
     """Roughly how large a loss of the whole history gets: for the choice of a grid only."""
-    rho = sum(rho_of(r) * times * getattr(r, "rate", 1.0) for r, times in history.counts)
+    rho = sum(rho_of(r) * times * (r.rate if isinstance(r, Sampled) else 1.0) for r, times in history.counts)
     return float(rho + 8 * math.sqrt(2 * rho))
 
 

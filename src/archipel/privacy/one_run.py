@@ -3,16 +3,14 @@
 An auditor who has seen everything that was released guesses, for some of m canaries, whether they were in, and abstains
 on the others. Privacy bounds how many of `guesses` can be `right`, though all of them come from the same run.
 
-- (epsilon, delta): as many as of coins with e^epsilon / (1 + e^epsilon), but for delta (Steinke, Nasr, Jagielski,
-  NeurIPS 2023, Theorem 5.2).
-- A whole trade-off curve, here a Gaussian's of mean mu: tighter, as a Gaussian mechanism is far better than the one
-  (epsilon, delta) it is written down with (Mahloujifar, Melis, Chaudhuri, ICML 2025, Algorithm 3).
+The bound is of a whole trade-off curve, here a Gaussian's of mean mu (Mahloujifar, Melis, Chaudhuri, ICML 2025,
+Algorithm 3). It is tighter than that of one (epsilon, delta) (Steinke, Nasr, Jagielski, NeurIPS 2023, Theorem 5.2), as
+a Gaussian mechanism is far better than the one it is written down with; the tests compare the two.
 
 How many guesses are made is fixed before the run, by what would be best if the claim were just true: so nothing is
 chosen by looking, and the bound needs no correction.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,24 +37,6 @@ def guessed(scores: Any, included: Any, count: int) -> Guesses:
     order = np.argsort(scores, kind="stable")
     low, high = order[: count // 2], order[len(order) - (count - count // 2) :]
     return Guesses(len(scores), count, int((~included[low]).sum() + included[high].sum()))
-
-
-def p_value(found: Guesses, epsilon: float, delta: float) -> float:
-    """The chance of so many right guesses, at most, of anything that is (epsilon, delta)-DP."""
-    from scipy.stats import binom
-
-    chance = 1 / (1 + math.exp(-epsilon))
-    bare = float(binom.sf(found.right - 1, found.made, chance))
-    if delta == 0 or found.right == 0:
-        return bare
-    below = np.cumsum(binom.pmf(np.arange(found.right - 1, -1, -1), found.made, chance))
-    extra = float((below / np.arange(1, found.right + 1)).max())
-    return min(bare + 2 * found.canaries * delta * extra, 1.0)
-
-
-def epsilon_in_one_run(found: Guesses, delta: float, risk: float) -> float:
-    """epsilon is at least this, but for a chance of `risk`."""
-    return largest(lambda epsilon: p_value(found, epsilon, delta) < risk)
 
 
 def gaussian_refuted(found: Guesses, mu: float, risk: float) -> bool:

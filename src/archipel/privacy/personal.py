@@ -14,17 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.errors import BadInput, did_you_mean
+from archipel.errors import BadInput
 from archipel.privacy.accountant import Paid, spent
 from archipel.privacy.accountant import history as history_of
 from archipel.privacy.accounting import EXACT, History, record
 from archipel.privacy.bounding import Bounds
-from archipel.privacy.calibration import (
-    SPARE,
-    gaussian_budget,
-    participations,
-    participations_by_lemma_1,
-)
+from archipel.privacy.calibration import SPARE, gaussian_budget, participations, participations_by_lemma_1
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, EpsilonBudget, Ledger, Terms
 from archipel.privacy.policy import Privacy, Range, amounts
 from archipel.privacy.releases import LARGEST, Gaussian, Laplace, Relation, Release, Sampled, as_json, from_json
@@ -61,13 +56,6 @@ def by_all(rounds: int, draws: int, chance: Any, excess: float) -> Any:
 
 
 COUNTS: dict[str, Callable[..., Any]] = {"binomial": by_binomial, "lemma-1": by_lemma_1, "all": by_all}
-
-
-def counting(name: str) -> Callable[..., Any]:
-    """The count of this name."""
-    if name not in COUNTS:
-        raise BadInput("algorithm.participations", name, did_you_mean(name, COUNTS))
-    return COUNTS[name]
 
 
 # --- budgets that are quick to check ------------------------------------------------------------------------
@@ -113,12 +101,7 @@ def roughly_affordable_mu(epsilon: float, delta: float, releases: int, rate: flo
 
 @lru_cache(maxsize=4096)
 def affordable_mu(
-    epsilon: float,
-    delta: float,
-    releases: int,
-    rate: float,
-    relation: Relation,
-    before: History = NOTHING_YET,
+    epsilon: float, delta: float, releases: int, rate: float, relation: Relation, before: History = NOTHING_YET
 ) -> float:
     """The largest mu = sensitivity / sigma at which `releases` more stay within (epsilon, delta); 0 if none does.
 

@@ -19,13 +19,7 @@ from archipel.draws import BUDGET, key_of, uniform
 from archipel.errors import BadInput
 from archipel.privacy.accounting import zcdp_epsilon
 from archipel.privacy.bounding import Bounds, gradient_bound
-from archipel.privacy.calibration import (
-    SPARE,
-    first_sigma,
-    gaussian_budget,
-    laplace_per_release,
-    zcdp_budget,
-)
+from archipel.privacy.calibration import SPARE, first_sigma, gaussian_budget, laplace_per_release, zcdp_budget
 from archipel.privacy.gaussian import mu_of
 from archipel.privacy.ledger import ASSUMED, ENFORCED, ROUNDING, UNITS, Assumption, Terms
 from archipel.privacy.noise import GAUSSIAN, LAPLACE, NONE

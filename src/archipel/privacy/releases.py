@@ -83,9 +83,7 @@ class Sampled:
             raise BadInput("privacy.relation", self.relation, did_you_mean(str(self.relation), RELATIONS))
         if not isinstance(self.release, (Gaussian, Laplace)):
             raise BadInput(
-                "privacy.release",
-                self.release,
-                "a Gaussian or Laplace release: nothing else is known to amplify",
+                "privacy.release", self.release, "a Gaussian or Laplace release: nothing else is known to amplify"
             )
         if isinstance(self.release, Laplace) and self.relation == "replace-one" and self.rate < 1:
             raise BadInput(

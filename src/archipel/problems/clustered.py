@@ -16,7 +16,7 @@ from archipel.problems.datasets import beijing, images
 from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES, SQUARED
 from archipel.problems.measured import frame_of
-from archipel.problems.scoring.deviation import Judge
+from archipel.problems.scoring.deviation import Scorer
 from archipel.problems.splits import clusters
 from archipel.problems.splits.shards import Shards, TrainTest, join, numbered
 from archipel.problems.stored import Empty, Shard, stored_task, streamed_task
@@ -125,13 +125,13 @@ class Related(Problem):
         train = self.samples_of(truth[cluster], variance, draw)
         tested = np.full(self.tasks, float(np.mean(self.variances)))
         test = join([self.observed(w, self.test, v, draw) for w, v in zip(truth, tested)])
-        judge = Judge(self.loss, cluster, test, truth, sought(graph))
+        scorer = Scorer(self.loss, cluster, test, truth, sought(graph))
         frame = Frame((self.size,), predicts=LABEL if self.loss == "logistic" else NUMBER)
         if data_kind == "stream":
-            return streamed_task(train, judge.score, None, rounds, dtype)._replace(frame=frame)
+            return streamed_task(train, scorer.score, None, rounds, dtype)._replace(frame=frame)
         if not self.change:
-            return stored_task(train, judge.score, dtype)._replace(loss=LOSSES[self.loss], frame=frame)
-        return self.changing(train, truth, variance, judge, seed, dtype)._replace(frame=frame)
+            return stored_task(train, scorer.score, dtype)._replace(loss=LOSSES[self.loss], frame=frame)
+        return self.changing(train, truth, variance, scorer, seed, dtype)._replace(frame=frame)
 
     def models(self, draw: np.random.Generator) -> Any:
         """w_q of every task."""
@@ -152,14 +152,14 @@ class Related(Problem):
         counts = draw.integers(self.samples[0], self.samples[1] + 1, len(models))
         return join([self.observed(w, int(n), float(v), draw) for w, n, v in zip(models, counts, variance)])
 
-    def changing(self, train: Shards, truth: Any, variance: Any, judge: Judge, seed: int, dtype: Any) -> Task:
+    def changing(self, train: Shards, truth: Any, variance: Any, scorer: Scorer, seed: int, dtype: Any) -> Task:
         """A task of two segments: some clients' samples are replaced by those of the next cluster."""
         draw = np.random.default_rng([seed, LATER])
         who = draw.choice(self.clients, round(self.moved * self.clients), replace=False)
-        later = judge.cluster.copy()
+        later = scorer.cluster.copy()
         later[who] = (later[who] + draw.integers(1, max(self.tasks, 2), len(who))) % self.tasks
         fresh = self.samples_of(truth[later], variance, draw)
-        parts = [fresh.of(k) if later[k] != judge.cluster[k] else train.of(k) for k in range(self.clients)]
+        parts = [fresh.of(k) if later[k] != scorer.cluster[k] else train.of(k) for k in range(self.clients)]
         both = join([*train, *parts], numbered(2 * self.clients))
         source = Segments(
             np.ascontiguousarray(both.x, dtype),
@@ -167,10 +167,10 @@ class Related(Problem):
             both.starts,
             np.array([self.change]),
         )
-        after = Judge(self.loss, later, judge.test, truth, judge.discovering)
+        after = Scorer(self.loss, later, scorer.test, truth, scorer.discovering)
 
         def score(models: dict[str, Any], round: int) -> dict[str, Any]:
-            return (judge if round <= self.change else after).score(models, round)
+            return (scorer if round <= self.change else after).score(models, round)
 
         plain = stored_task(train, score, dtype)
         return plain._replace(source=source, sample=Empty(np.zeros(1)), observe=segment_of, loss=LOSSES[self.loss])
@@ -199,10 +199,7 @@ class Pictures(Problem):
     dataset: str = key("", "the pictures; none named: those of the tasks")
     clients: int = key(150, "how many clients there are", at_least=1, at_most=MOST_CLIENTS)
     samples: tuple[int, ...] = key(
-        (),
-        "the least and the largest number of pictures; none given: the article's",
-        at_least=1,
-        length=(0, 2),
+        (), "the least and the largest number of pictures; none given: the article's", at_least=1, length=(0, 2)
     )
     shrink: int = key(1, "squares of so many pixels a side become one", at_least=1, unit="pixels")
 
@@ -225,11 +222,11 @@ class Pictures(Problem):
         cluster = settled(len(tasks), self.clients, graph, seed)
         data = clusters.clustered(images.load(dataset), tasks, cluster, samples, seed, self.shrink)
         train, test = (Shards(s.x, 2.0 * s.y - 1.0, s.starts, s.names) for s in (data.train, data.test))
-        judge = Judge("logistic", cluster, test, None, sought(graph))
+        scorer = Scorer("logistic", cluster, test, None, sought(graph))
         frame = Frame(train.x.shape[1:], predicts=LABEL)
         if data_kind == "stream":
-            return streamed_task(train, judge.score, None, rounds, dtype)._replace(frame=frame)
-        return stored_task(train, judge.score, dtype)._replace(loss=LOGISTIC, frame=frame)
+            return streamed_task(train, scorer.score, None, rounds, dtype)._replace(frame=frame)
+        return stored_task(train, scorer.score, dtype)._replace(loss=LOGISTIC, frame=frame)
 
 
 @dataclass(frozen=True)
@@ -262,7 +259,7 @@ class BeijingStations(Problem):
         data = self.split()
         shape, told = (len(self.columns),), frame_of(data, None, "squared", float)
         frame = told._replace(inputs=shape, columns=self.columns, constant=self.intercept, target=self.target)
-        judge = Judge("squared", np.arange(data.train.clients), data.test)
+        scorer = Scorer("squared", np.arange(data.train.clients), data.test)
         if data_kind == "stream":
-            return streamed_task(data.train, judge.score, None, rounds, dtype)._replace(frame=frame)
-        return stored_task(data.train, judge.score, dtype)._replace(loss=SQUARED, frame=frame)
+            return streamed_task(data.train, scorer.score, None, rounds, dtype)._replace(frame=frame)
+        return stored_task(data.train, scorer.score, dtype)._replace(loss=SQUARED, frame=frame)

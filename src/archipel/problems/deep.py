@@ -30,7 +30,7 @@ from archipel.problems.models.networks import Network, Units, build, one_thread,
 from archipel.problems.splits import partition
 from archipel.problems.splits.dealing import SETTINGS
 from archipel.problems.splits.shards import Shards, divide, gather, hold_groups, one, remaining
-from archipel.problems.stored import Empty
+from archipel.problems.stored import Empty, Shard
 from archipel.problems.task import MOST_CLIENTS, Problem, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
@@ -44,13 +44,6 @@ class Samples(NamedTuple):
     x: Any
     y: Any
     starts: Any
-
-
-class Shard(NamedTuple):
-    """One client's samples."""
-
-    x: Any
-    y: Any
 
 
 class Pool(NamedTuple):
@@ -117,17 +110,17 @@ class Deep(Problem):
             right = f"a problem for linear models with this algorithm; deep ones go with {DEEP_ALGORITHMS}"
             raise BadInput("problem.kind", "deep", right)
         if people is not None:
-            train, test = self.apart(people, seed)
+            train, test = self.seen_here(people, seed)
             task = deep_task(self, train, test, 1.0, self.classes, seed, dtype)
             declared = [f"the names of {len(people.names)} clients", f"that a sample has the shape {self.shape}"]
             declared += [f"that there are {self.classes} classes"] if self.classes else []
             declared += ["everyone's number of samples"] if people.samples else []
             samples = tuple(remaining(people.samples, HELD_OUT).tolist())
-            return task._replace(apart=True, at=people.at, samples=samples, declared=tuple(declared))
+            return task._replace(local_only=True, at=people.at, samples=samples, declared=tuple(declared))
         train, test, top = self.dealt(seed)
         return deep_task(self, train, test, top, int(max(train.y.max(), test.y.max())) + 1, seed, dtype)
 
-    def apart(self, people: People, seed: int) -> tuple[Shards, Shards]:
+    def seen_here(self, people: People, seed: int) -> tuple[Shards, Shards]:
         """The samples of everyone who can be seen here."""
         unknown = "nobody sees everyone's data"
         if not self.data:
@@ -280,8 +273,8 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, classes: i
 
     def score(models: dict[str, Any], round: int) -> dict[str, Any]:
         if "server" in models:
-            return judged(network, models["server"], test_x, test_y)
-        each = [judged(network, model, test_x, test_y) for model in models["clients"]]
+            return scored(network, models["server"], test_x, test_y)
+        each = [scored(network, model, test_x, test_y) for model in models["clients"]]
         mean = {metric: float(np.mean([one[metric] for one in each])) for metric in each[0]}
         return mean | {f"{metric}.node": np.array([one[metric] for one in each]) for metric in each[0]}
 
@@ -325,7 +318,7 @@ def check_answers(network: Network, x: Any, count: int, name: str) -> None:
         raise BadInput("problem.model", name, "one whose answers are finite: it returned NaN or infinity at its start")
 
 
-def judged(network: Network, model: Any, x: Any, y: Any) -> dict[str, float]:
+def scored(network: Network, model: Any, x: Any, y: Any) -> dict[str, float]:
     """Accuracy and mean loss; the mean squared error where targets are numbers."""
     with one_thread():
         answers = network.answers(model, x)

@@ -22,6 +22,7 @@ from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.online import DISTANCE, LINEAR, ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.measured import score_of
+from archipel.problems.stored import Seen
 from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Oracle, Problem, Task
 
 ROOT_3 = math.sqrt(3.0)  # a uniform draw from -ROOT_3 to ROOT_3 has deviation one
@@ -34,11 +35,6 @@ class Stream(NamedTuple):
     centre: Any  # (rounds or 1, size): what is best for all, a slope for linear losses
     lean: Any  # (clients, size): how a client's own differs; they add up to zero
     law: Any  # (3,): the loss, the deviation of the noise, how far apart classes are
-
-
-class Seen(NamedTuple):
-    features: Any
-    target: Any
 
 
 @exact

@@ -6,7 +6,7 @@ used is refused with the file and the line, everything at once, before anything 
 
 import csv
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,16 +47,10 @@ class Client(NamedTuple):
     aside: Mapping[str, Any] = {}  # column: (samples,) words
 
 
-def read(data: str | Path, base: str | Path | None = None, **how: Any) -> Shards:
-    """All clients of a folder or a pattern, sorted by name. A relative path is meant from `base`."""
-    clients = read_all(data, Reading(**how), base)
-    return together(clients, targets([clients], Reading(**how))[0])
-
-
-def read_all(data: str | Path, how: Reading, base: str | Path | None = None) -> dict[Path, Client]:
+def read_all(data: str | Path, how: Reading) -> dict[Path, Client]:
     """Every client's file; all that is wrong in any of them is said at once."""
     found, clients = Findings(), dict[Path, Client]()
-    for path in find(data, base):
+    for path in find(data):
         with found:
             clients[path] = read_client(path, **how._asdict())
             _alike(path, clients[path], *next(iter(clients.items())))
@@ -89,13 +83,7 @@ def together(clients: Mapping[Path, Client], ys: Sequence[Any]) -> Shards:
 
 
 def read_split(
-    data: str | Path,
-    test: float | str | Path,
-    seed: int = 0,
-    hold: str = "random",
-    group: str = "",
-    base: str | Path | None = None,
-    **how: Any,
+    data: str | Path, test: float | str | Path, seed: int = 0, hold: str = "random", group: str = "", **how: Any
 ) -> tuple[Shards, Shards]:
     """What clients learn from, and what they are tested on.
 
@@ -103,7 +91,7 @@ def read_split(
     or pattern of test files.
     """
     reading = Reading(aside=(group,) if group else (), **how)
-    return split(read_all(data, reading, base), data, test, reading, seed, hold, group, base)
+    return split(read_all(data, reading), data, test, reading, seed, hold, group)
 
 
 def split(
@@ -114,7 +102,6 @@ def split(
     seed: int = 0,
     hold: str = "random",
     group: str = "",
-    base: str | Path | None = None,
 ) -> tuple[Shards, Shards]:
     """Clients that were read, with a part of their samples or other files to test on."""
     if not isinstance(test, str | Path):
@@ -127,13 +114,13 @@ def split(
                 raise BadInput("problem.group", group, "a column with two values or more in at least one client's data")
             return parts
         return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
-    shared = {p.resolve() for p in find(data, base)} & {p.resolve() for p in find(test, base)}
+    shared = {p.resolve() for p in find(data)} & {p.resolve() for p in find(test)}
     if shared:
         raise BadInput("problem.test", test, f"files that nobody learns from, unlike {min(shared).name}")
     first = next(iter(clients.values()))
     made = {f"{name}={label_of(v)}": name for name, values in how.categories.items() for v in values}
     columns = how.columns or tuple(dict.fromkeys(made.get(name, name) for name in first.columns))
-    others = read_all(test, how._replace(columns=columns), base)
+    others = read_all(test, how._replace(columns=columns))
     ys = targets([clients, others], how)
     everything, apart = together(clients, ys[0]), together(others, ys[1])
     if apart.x.shape[1:] != everything.x.shape[1:]:
@@ -142,11 +129,15 @@ def split(
     return everything, apart
 
 
-def find(data: str | Path, base: str | Path | None = None) -> list[Path]:
+def found_at(place: str | Path) -> Iterable[Path]:
+    """All that is in a folder, or that a pattern finds."""
+    where = Path(place).expanduser()
+    return where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
+
+
+def find(data: str | Path) -> list[Path]:
     """The files of a folder or a pattern that can be read, sorted by the name of their client."""
-    where = Path(base or ".") / Path(data).expanduser()
-    candidates = where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
-    known = (p for p in candidates if p.suffix.lower() in READERS and p.is_file())
+    known = (p for p in found_at(data) if p.suffix.lower() in READERS and p.is_file())
     paths = sorted(known, key=lambda p: (p.stem, p))
     if not paths:
         raise BadInput(KEY, str(data), f"a folder or pattern with files that end in {', '.join(READERS)}")
@@ -158,9 +149,7 @@ def find(data: str | Path, base: str | Path | None = None) -> list[Path]:
 
 def left_out(data: str | Path) -> list[str]:
     """What is found and cannot be read, by name: files of a folder of another kind, folders with the name of a file."""
-    where = Path(data).expanduser()
-    found = where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
-    return sorted(p.name for p in found if p.is_file() == (p.suffix.lower() not in READERS))
+    return sorted(p.name for p in found_at(data) if p.is_file() == (p.suffix.lower() not in READERS))
 
 
 def read_client(path: Path, **how: Any) -> Client:

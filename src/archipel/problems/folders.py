@@ -4,9 +4,7 @@ What others have is empty here, so that everyone's tables have the same rows, an
 wherever it is built.
 """
 
-import glob
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from archipel.clients import People
 from archipel.errors import BadInput, Findings
 from archipel.loading import is_of_file, load
 from archipel.problems.cells import label_of
-from archipel.problems.files import KEY, READERS, Client, Reading, read_client
+from archipel.problems.files import KEY, READERS, Client, Reading, found_at, read_client
 from archipel.problems.splits.shards import Shards, join
 
 
@@ -53,8 +51,7 @@ def read_own(people: People, data: str, how: Reading, name: str) -> Client:
             raise BadInput("problem.group", how.aside[0], "none: what a function makes has no columns beside x and y")
         return from_function(load(data, KEY), name, how.labels)
     place = people.place(data, name)
-    candidates = place.iterdir() if place.is_dir() else map(Path, glob.glob(str(place), recursive=True))
-    paths = sorted(path for path in candidates if path.suffix.lower() in READERS and path.is_file())
+    paths = sorted(path for path in found_at(place) if path.suffix.lower() in READERS and path.is_file())
     if not paths:
         raise BadInput(KEY, str(place), f"files of {name} there that end in {', '.join(READERS)}")
     found, parts = Findings(), list[Client]()

@@ -222,7 +222,7 @@ class Files(Problem):
             return task._replace(declared=self.declared(train.columns))
         declared = (f"the names of {len(people.names)} clients", *self.declared(train.columns))
         declared += ("everyone's number of samples",) if people.samples else ()
-        return task._replace(apart=True, at=people.at, samples=self.left_to_learn(people), declared=declared)
+        return task._replace(local_only=True, at=people.at, samples=self.left_to_learn(people), declared=declared)
 
     def measured_against(self, task: Task, seed: int, data_kind: str, people: People | None) -> Task:
         """With the regret of a stream, or the distance to the centralised solution of what is stored."""

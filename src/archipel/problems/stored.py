@@ -59,7 +59,7 @@ class StoredStream(NamedTuple):
     x: Any
     y: Any
     starts: Any
-    apart: Any  # [0, 1]: a client's samples follow each other; [1, clients]: everyone's first, everyone's second, ...
+    layout: Any  # [0, 1]: a client's samples follow each other; [1, clients]: everyone's first, everyone's second, ...
     left: Any  # (clients, 1): samples still to come before the horizon
     horizon: Any
     directions: Any  # of the Fourier features; none: the inputs are the features
@@ -90,9 +90,9 @@ def draw(source: Any, few: Any, count: Any) -> Any:
 @kernel
 def newest(source: Any, k: Any, left: Any) -> Any:
     """Where the client's newest sample is."""
-    first = k if source.apart[0] == 1 else source.starts[k]
-    i = first + (total_of(source, k) - 1 - int(left)) * source.apart[1]
-    if source.apart[0] == 1:
+    first = k if source.layout[0] == 1 else source.starts[k]
+    i = first + (total_of(source, k) - 1 - int(left)) * source.layout[1]
+    if source.layout[0] == 1:
         fetch(source.x, i + 4)  # what is looked at soon
     return i
 
@@ -126,27 +126,27 @@ def play(source: Any, sample: Any, moment: Any) -> Any:
 
 def by_client(source: Any) -> Any:
     """The same with each client's samples in a row, from `starts` on."""
-    if not isinstance(source, StoredStream) or source.apart[0] == 0:
+    if not isinstance(source, StoredStream) or source.layout[0] == 0:
         return source
-    order = np.arange(len(source.y)).reshape(-1, source.apart[1]).T.ravel()
-    return source._replace(x=source.x[order], y=source.y[order], apart=np.array([0, 1]))
+    order = np.arange(len(source.y)).reshape(-1, source.layout[1]).T.ravel()
+    return source._replace(x=source.x[order], y=source.y[order], layout=np.array([0, 1]))
 
 
 def streamed_task(shards: Shards, score: Score, world: World | None, horizon: int, dtype: Any) -> Task:
     """A problem whose clients see their stored samples one by one, in the space of the features."""
     x = seen = np.ascontiguousarray(shards.x, dtype)
     size = x.shape[1] if world is None else len(world.phases)
-    y, apart = np.ascontiguousarray(shards.y, dtype), np.array([0, 1])
+    y, layout = np.ascontiguousarray(shards.y, dtype), np.array([0, 1])
     space = World(np.zeros((0, 0), dtype), np.zeros(0, dtype), dtype(1)) if world is None else world
     if len(y) and (np.diff(shards.starts) == len(y) // shards.clients).all():
         # in the order in which they are looked at: memory is read ahead, and rounds take half the time
         order = np.arange(len(y)).reshape(shards.clients, -1).T.ravel()
-        seen, y, apart = x[order], y[order], np.array([1, shards.clients])
+        seen, y, layout = x[order], y[order], np.array([1, shards.clients])
     source = StoredStream(
         seen,
         y,
         shards.starts,
-        apart,
+        layout,
         np.zeros((shards.clients, 1), np.int64),
         np.array([horizon], np.int64),
         space.directions,

@@ -75,7 +75,7 @@ class Task(NamedTuple):
     notes: tuple[str, ...] = ()  # what a person would want to know of the data before a run
     listed: Any = ()  # a row for each client: what it has
     unit: str = ""  # of the target
-    apart: bool = False  # whether clients keep their data to themselves: nothing may be taken from everyone's
+    local_only: bool = False  # whether clients keep their data to themselves: nothing may be taken from everyone's
     at: int | None = None  # whose part of it all this is, by number; -1: a server's; None: the whole
     declared: tuple[str, ...] = ()  # what of the data the description makes public
     ahead: Ahead | None = None  # what replaces `observe` replaces this too
@@ -84,7 +84,7 @@ class Task(NamedTuple):
     @property
     def hides_sizes(self) -> bool:
         """Whether only a client itself knows how many samples it has."""
-        return self.apart and not self.samples
+        return self.local_only and not self.samples
 
     holdings: Any = None  # look.Holdings: who has what, where it can be drawn
     frame: Frame | None = None  # how rows become features, and answers predictions; none: there is nothing to predict

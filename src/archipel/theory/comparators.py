@@ -24,18 +24,6 @@ class Total(Protocol):
     def expression(self, x: Any) -> Any: ...
 
 
-class Losses(Protocol):
-    """What was recorded: a loss for every round and client."""
-
-    @property
-    def rounds(self) -> int: ...
-    def values(self, models: Any) -> Any:
-        """f_{u,t}(models), shape (T, V); models is (d,), (T, d) with one for all, or (T, V, d)."""
-        ...
-
-    def total(self, first: int, last: int) -> Total: ...
-
-
 # --- sums of losses ---------------------------------------------------------------------------------------
 
 

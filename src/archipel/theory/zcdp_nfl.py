@@ -21,9 +21,7 @@ class Rate(NamedTuple):
 
 
 RATE = Rate(
-    1.0,
-    "f(average of the told models up to n) - f(optimum), in expectation",
-    "thesis, theorem IV (as claimed)",
+    1.0, "f(average of the told models up to n) - f(optimum), in expectation", "thesis, theorem IV (as claimed)"
 )
 
 

@@ -124,11 +124,7 @@ def algebraic_connectivity(links: Links) -> float:
     unit = csr_matrix((np.ones(len(links.senders)), links.senders, links.starts), (nodes, nodes))
     start = np.random.default_rng(0).standard_normal(nodes)  # else the solver draws its own, differently each time
     lowest = eigsh(
-        (diags(links.degree.astype(float)) - unit).tocsc(),
-        2,
-        sigma=-0.01,
-        v0=start,
-        return_eigenvectors=False,
+        (diags(links.degree.astype(float)) - unit).tocsc(), 2, sigma=-0.01, v0=start, return_eigenvectors=False
     )
     return float(max(np.sort(lowest)[1], 0.0))
 

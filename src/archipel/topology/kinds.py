@@ -63,17 +63,8 @@ class Star(Checked):
     def build(self, clients: int, seed: int, names: Names = None) -> Graph:
         """The graph of a run."""
         check_clients(clients, names)
-        cluster, labels, names = _clusters(self.clusters, self.groups, clients, seed, names)
-        return Graph(
-            clients,
-            across=(weights.from_pairs(1, [], []),),
-            server=np.zeros(clients, np.int64),
-            cluster=cluster,
-            servers=1,
-            clusters=_count(self.clusters),
-            names=tuple(names or ()),
-            cluster_names=labels,
-        )
+        across, clusters = (weights.from_pairs(1, [], []),), _clusters(self, clients, seed, names)
+        return Graph(clients, across, server=np.zeros(clients, np.int64), servers=1, **clusters)
 
 
 @dataclass(frozen=True)
@@ -109,15 +100,7 @@ class Peers(Checked):
             pairs = _undirected(self.shape, clients, self.mean_degree, seed, self.force)
         links = weights.both_ways(clients, pairs)
         _refuse_pieces(links, self.edges or self.shape, self.edges, self.force, names)
-        cluster, labels, names = _clusters(self.clusters, self.groups, clients, seed, names)
-        return Graph(
-            clients,
-            across=(links,),
-            cluster=cluster,
-            clusters=_count(self.clusters),
-            names=tuple(names or ()),
-            cluster_names=labels,
-        )
+        return Graph(clients, (links,), **_clusters(self, clients, seed, names))
 
 
 @dataclass(frozen=True)
@@ -157,18 +140,8 @@ class Servers(Checked):
         if len(empty) and not self.force:
             who = name_of(int(empty[0]), server_names)
             raise BadInput("topology.members", self.members, f"a client at every server (none at {who})")
-        cluster, labels, names = _clusters(self.clusters, self.groups, clients, seed, names)
-        return Graph(
-            clients,
-            across=(links,),
-            server=server,
-            cluster=cluster,
-            servers=self.servers,
-            clusters=_count(self.clusters),
-            names=tuple(names or ()),
-            server_names=server_names,
-            cluster_names=labels,
-        )
+        clusters = _clusters(self, clients, seed, names)
+        return Graph(clients, (links,), server, servers=self.servers, server_names=server_names, **clusters)
 
     def _from_files(self, clients: int, names: Names) -> tuple[Any, Any, tuple[str, ...], Names]:
         """What the user's files say: both may name servers, so they are read together."""
@@ -255,22 +228,19 @@ def _refuse_pieces(links: Links, value: str, edges: str, force: bool, names: Nam
     raise BadInput("topology.edges" if edges else "topology.shape", value, right)
 
 
-def _count(clusters: int | str) -> int:
-    """How many clusters there are; 0 where they are to be discovered."""
-    return 0 if isinstance(clusters, str) else clusters
-
-
-def _clusters(count: int | str, path: str, clients: int, seed: int, names: Names) -> tuple[Any, tuple[str, ...], Names]:
-    """The cluster of each client, from a user's file or dealt; the clusters' names; the clients' names."""
+def _clusters(topology: Any, clients: int, seed: int, names: Names) -> dict[str, Any]:
+    """What a graph knows of clusters, from a user's file or dealt, and of the clients' names."""
+    count, path = topology.clusters, topology.groups
+    found: dict[str, Any] = {"clusters": count, "names": tuple(names or ())}
     if isinstance(count, str):
         if path:
             raise BadInput("topology.groups", path, f'no groups where clusters = "{DISCOVER}"')
-        return np.zeros(clients, np.int64), (), names
+        return found | {"clusters": 0, "cluster": np.zeros(clients, np.int64)}
     if count > clients:
         right = f"a number from 1 to {clients}, so that no cluster is empty"
         raise BadInput("topology.clusters", count, right)
     if not path:
-        return shapes.dealt(clients, count, seed), (), names
+        return found | {"cluster": shapes.dealt(clients, count, seed)}
     table = files.read("topology.groups", path, ("client", "cluster"))
     labels = files.known_names([(table, "cluster")], count, None, "cluster")
     known = files.known_names([(table, "client")], clients, names, "client")
@@ -280,7 +250,7 @@ def _clusters(count: int | str, path: str, clients: int, seed: int, names: Names
     empty = np.flatnonzero(np.bincount(cluster, minlength=count) == 0)
     if len(empty):
         raise BadInput("topology.groups", path, f"at least one client in every cluster (none in {empty[0]})")
-    return cluster, names_of(labels), names or names_of(known) or None
+    return found | {"cluster": cluster, "names": tuple(names or names_of(known)), "cluster_names": names_of(labels)}
 
 
 def names_of(known: dict[str, int]) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def test_one_sample_never_moves_what_tau_learns_from_further_than_is_paid_for():
     algorithm = NpflRl(penalty=0.2, validation=0.5)
     setup = Federation(FEW, algorithm, GRAPH, privacy=POLICY, rounds=5).setup()
     solve, rng, k = solver_of(SQUARED, BOUNDS.radius), np.random.default_rng(5), 2
-    value, primal = borrowing.judging(borrowing.bounded_error), borrowing.borrowing(solve)
+    value, primal = borrowing.validating(borrowing.bounded_error), borrowing.borrowing(solve)
     compare = borrowing.comparing(primal, value, borrowing.no_noise)
     first = int(algorithm.plan(setup).tables["peer"].learn.cut[k, 0])
     count = int(np.diff(setup.task.source.starts)[k])

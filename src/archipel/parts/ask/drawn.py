@@ -17,7 +17,7 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.draws import CHOICE, key_of, uniform
-from archipel.errors import BadInput, did_you_mean
+from archipel.errors import BadInput
 from archipel.node import add_scaled, kernel
 from archipel.parts import LearnPiece, MixPiece, Node, SharePiece
 from archipel.parts.ask.sampling import SAMPLINGS, Optimal, ladder_of, p2_value
@@ -221,8 +221,6 @@ class Drawn(Checked):
 
     def rule(self) -> Any:
         """Who is drawn with which chance."""
-        if self.sampling not in SAMPLINGS:
-            raise BadInput("algorithm.sampling", self.sampling, did_you_mean(self.sampling, SAMPLINGS))
         if self.sampling == "optimal":
             return Optimal(self.draws, self.tradeoff)
         return SAMPLINGS[self.sampling](self.draws)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.draws import CHOICE, key_of, uniform
+from archipel.draws import CHOICE, uniform
 from archipel.errors import BadInput
 from archipel.node import kernel
 
@@ -156,13 +156,6 @@ def choose(counts: Any, ladder: Any, draws: Any, key: Any) -> None:
             else:
                 first = middle + 1
         counts[first] += 1
-
-
-def sampled(chance: Any, draws: int, seed: int, moment: int) -> Any:
-    """The counts of one round, drawn by the server (node 0 of its role)."""
-    counts = np.zeros(len(chance), np.int64)
-    choose(counts, ladder_of(chance), draws, key_of(seed, 0, moment))
-    return counts
 
 
 # --- what is refused ----------------------------------------------------------------------------------------

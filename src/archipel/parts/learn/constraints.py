@@ -70,7 +70,6 @@ class Bounds(NamedTuple):
 
     low: float  # of c: above zero, no point satisfies it
     high: float
-    gradient_l1: float
     gradient_l2: float
     gradient_max: float
 
@@ -334,7 +333,7 @@ def bounds(constraint: Constraint, region: Any) -> Bounds:
 def linear_bounds(limits: Constraint, region: Any) -> Bounds:
     """Of weights @ x - budget."""
     weights = limits.weights
-    norms = (np.abs(weights).sum(), np.linalg.norm(weights), np.abs(weights).max())
+    norms = (np.linalg.norm(weights), np.abs(weights).max())
     if region.region == ANYWHERE:
         reach = np.inf if weights.any() else 0.0
         return Bounds(-reach - limits.budget, reach - limits.budget, *map(float, norms))
@@ -347,11 +346,11 @@ def square_bounds(limits: Constraint, region: Any) -> Bounds:
     weights, budget = limits.weights, limits.budget
     if region.region == ANYWHERE:
         reach = np.inf if weights.any() else 0.0
-        return Bounds(-budget, reach - budget, reach, reach, reach)
+        return Bounds(-budget, reach - budget, reach, reach)
     if region.region == BALL:
         low, high = 0.0, weights.max() * region.radius**2
-        slopes = (2 * region.radius * np.linalg.norm(weights),) + (2 * region.radius * weights.max(),) * 2
-        return Bounds(float(low - budget), float(high - budget), *map(float, slopes))
+        slope = float(2 * region.radius * weights.max())
+        return Bounds(float(low - budget), float(high - budget), slope, slope)
     if region.region == BOX:
         least = np.clip(0.0, region.low, region.high)
         corners = np.maximum(np.abs(region.low), np.abs(region.high))[None]
@@ -360,7 +359,7 @@ def square_bounds(limits: Constraint, region: Any) -> Bounds:
         corners = np.array([lowest(region, -unit) for unit in np.eye(len(weights))])
     high = (corners**2 @ weights).max()
     slope = 2 * corners * weights
-    norms = (slope.sum(1).max(), np.linalg.norm(slope, axis=1).max(), slope.max())
+    norms = (np.linalg.norm(slope, axis=1).max(), slope.max())
     return Bounds(float(weights @ least**2 - budget), float(high - budget), *map(float, norms))
 
 

@@ -15,7 +15,7 @@ from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import shuffled_batches
 from archipel.node import add_exactly, add_scaled
-from archipel.parts import LearnPiece, ProtectPiece, empty
+from archipel.parts import Learn, LearnPiece, ProtectPiece, empty
 from archipel.privacy.bounding import shrink
 from archipel.problems.models.learners import (
     Asking,
@@ -62,14 +62,18 @@ def check_batch(batch: int, setup: Setup) -> Any:
     return sizes
 
 
-def start_of(setup: Setup) -> Any:
-    """The model that everyone starts from: the learner's."""
-    return learner_of(setup.task, setup.dtype).start().astype(setup.dtype)
+class ByLearner(Learn, Checked):
+    """A way to learn that asks a learner for gradients."""
 
+    data_kind: ClassVar[str] = "deep"
 
-def no_sensitivity(setup: Setup) -> float:
-    right = "one that protects what is said, at the word or at the mix: these steps use a sample many times"
-    raise BadInput("algorithm.protect.kind", "at-sample", right)
+    def start(self, setup: Setup) -> Any:
+        """(size,): the learner's."""
+        return learner_of(setup.task, setup.dtype).start().astype(setup.dtype)
+
+    def sensitivity(self, setup: Setup) -> float:
+        right = "one that protects what is said, at the word or at the mix: these steps use a sample many times"
+        raise BadInput("algorithm.protect.kind", "at-sample", right)
 
 
 @cache
@@ -111,27 +115,19 @@ def gradient_norm(me: Any, data: Any, settings: Any, moment: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Epochs(Checked):
+class Epochs(ByLearner):
     """`epochs` passes over a client's samples in batches, or at most `local_steps` steps (McMahan et al., 2017)."""
 
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "deep"
     step: float = key(0.1, "the learning rate", above=0, symbol="eta")
     batch: int = key(32, "samples in a step", at_least=1, symbol="B")
     epochs: int = key(1, "passes over a client's samples in a round", at_least=1, symbol="E")
     local_steps: int = key(0, "steps in a round, at most; 0: whole epochs", at_least=0)
-
-    def sensitivity(self, setup: Setup) -> float:
-        return no_sensitivity(setup)
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         sizes, learner = check_batch(self.batch, setup), learner_of(setup.task, setup.dtype)
         settings = Training(learner, self.step, self.batch, sizes, self.epochs, self.local_steps)
         behind = Behind(sizes[:, None].astype(np.uint32)) if setup.task.hides_sizes else empty(len(sizes))
         return learn_piece(train, behind, settings, norm=gradient_norm)
-
-    def start(self, setup: Setup) -> Any:
-        return start_of(setup)
 
 
 # --- one step -------------------------------------------------------------------------------------------------------
@@ -166,23 +162,18 @@ def stepping(pay: Any, gradient: Any, over_mass: bool) -> Any:
 
 
 @dataclass(frozen=True)
-class GradientStep(Checked):
+class GradientStep(ByLearner):
     """One step a round, on one batch; `radius` confines models to a ball, 0 does not.
 
     `over_mass` divides the step by the mass of push-sum before the model is confined (dissertation, chapter 5), so it
     comes with that mix only.
     """
 
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "deep"
     step: float = key(0.1, "the step of the first round", above=0, symbol="eta")
     batch: int = key(128, "samples in a step", at_least=1)
     fall: float = key(0.0, "the step of round t is step / t^fall", at_least=0)
     radius: float = key(0.0, "of the ball that models stay in; 0: everywhere", at_least=0)
     over_mass: bool = key(False, "divide the step by the mass of push-sum")
-
-    def sensitivity(self, setup: Setup) -> float:
-        return no_sensitivity(setup)
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         sizes, learner = check_batch(self.batch, setup), learner_of(setup.task, setup.dtype)
@@ -191,9 +182,6 @@ class GradientStep(Checked):
         run = stepping(protect.pay, protect.gradient or batch_gradient, self.over_mass)
         state = Stopped(np.zeros((len(sizes), 1)))
         return learn_piece(run, state, settings, weighs=self.over_mass, norm=gradient_norm)
-
-    def start(self, setup: Setup) -> Any:
-        return start_of(setup)
 
 
 # --- DP-SGD ---------------------------------------------------------------------------------------------------------
@@ -218,26 +206,18 @@ def stepping_often(pay: Any, gradient: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class DpSgd(Checked):
+class DpSgd(ByLearner):
     """`local_steps` steps a round, each on a batch of its own that is drawn in secret if it is protected.
 
     Abadi et al., CCS 2016: each example's gradient is clipped, and noise added to their sum.
     """
 
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "deep"
     step: float = key(0.1, "the learning rate", above=0, symbol="eta")
     batch: int = key(512, "samples in a step, on average", at_least=1)
     local_steps: int = key(5, "steps in a round", at_least=1, symbol="E")
-
-    def sensitivity(self, setup: Setup) -> float:
-        return no_sensitivity(setup)
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         sizes, learner = check_batch(self.batch, setup), learner_of(setup.task, setup.dtype)
         settings = Training(learner, self.step, self.batch, sizes, local_steps=self.local_steps)
         run = stepping_often(protect.pay, protect.gradient or batch_gradient)
         return learn_piece(run, empty(len(sizes)), settings, norm=protect.norm or gradient_norm)
-
-    def start(self, setup: Setup) -> Any:
-        return start_of(setup)

@@ -15,7 +15,7 @@ from archipel.describe import Checked, key
 from archipel.draws import BATCH, integer
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, kernel
-from archipel.parts import LearnPiece, ProtectPiece
+from archipel.parts import Learn, LearnPiece, ProtectPiece
 from archipel.problems.losses.supervised import slope
 from archipel.turns import Setup
 
@@ -118,10 +118,9 @@ def scratch(setup: Setup, batch: int) -> Scratch:
 
 
 @dataclass(frozen=True)
-class Epochs(Checked):
+class Epochs(Learn, Checked):
     """`epochs` passes over all samples in batches of `batch`; `proximal`: never far from where the round began."""
 
-    section: ClassVar[str] = "algorithm.learn"
     data_kind: ClassVar[str] = "stored"
 
     step: float = key(0.05, "how far a batch moves the model", above=0)
@@ -140,9 +139,6 @@ class Epochs(Checked):
         correct = towards_start if self.proximal > 0 else as_it_is
         run = (in_batches if self.batch else on_all)(correct)
         return LearnPiece(run, scratch(setup, self.batch), self.settings(setup), before=True)
-
-    def start(self, setup: Setup) -> Any:
-        return np.zeros(setup.task.size, setup.dtype)
 
     def sensitivity(self, setup: Setup) -> float:
         """A stored sample is in every step of every round: only a whole round's change can be bounded."""

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import kernel, table_of
-from archipel.parts import LearnPiece, ProtectPiece
+from archipel.parts import Learn, LearnPiece, ProtectPiece
 from archipel.parts.learn.online import Steps, descent
 from archipel.turns import Setup
 
@@ -36,11 +36,8 @@ def finding(pay: Any, bound: Any, noise: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Gradient(Checked):
+class Gradient(Learn, Checked):
     """The descent direction of each new sample, for a share part that says it."""
-
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "stream"
 
     def sensitivity(self, setup: Setup) -> float:
         """Two clipped gradients differ by at most this."""
@@ -54,6 +51,3 @@ class Gradient(Checked):
         state = Downhill(table_of((setup.task.clients, setup.task.size), setup.dtype))
         run = finding(protect.pay, protect.bound, protect.noise)
         return LearnPiece(run, state, Steps(real(1), int(setup.task.loss)), read_by="direction")
-
-    def start(self, setup: Setup) -> Any:
-        return np.zeros(setup.task.size, setup.dtype)

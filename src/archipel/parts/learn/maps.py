@@ -198,11 +198,6 @@ def map_of(settings: Any) -> MirrorMap:
     return map_code(int(settings.geometry), int(settings.region))
 
 
-def mirror_step(out: Any, x: Any, gradient: Any, step: Any, settings: Any) -> None:
-    """(5.12): argmin over X of <gradient, x'> + B(x' || x) / step. `out` may be `x`."""
-    map_of(settings).step(out, x, gradient, step, settings)
-
-
 def from_dual(out: Any, theta: Any, settings: Any) -> None:
     """argmin over X of B(x || y) where grad R(y) = theta: step 13 of chapter 3. `out` may be `theta`."""
     map_of(settings).from_dual(out, theta, settings)

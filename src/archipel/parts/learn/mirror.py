@@ -21,7 +21,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import add_exactly, exact, kernel, table_of
-from archipel.parts import NONE, LearnPiece, ProtectPiece
+from archipel.parts import NONE, Learn, LearnPiece, ProtectPiece
 from archipel.parts.learn import constraints, maps
 from archipel.parts.learn.constraints import FREE, PLAIN, QUEUE, SADDLE, SECRET, USES, Budget
 from archipel.parts.learn.regret import OVERDRAWN, Known, known_of, played_rows, player_of
@@ -146,11 +146,9 @@ class Geometry(Checked):
 
 
 @dataclass(frozen=True)
-class MirrorStep(Geometry, ClipsGradients):
+class MirrorStep(ClipsGradients, Learn, Geometry):
     """A mirror step on each new sample. A `constraint` is only measured."""
 
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "stream"
     pressing: ClassVar[int] = PLAIN
 
     def supposed(self) -> tuple[Assumption, ...]:

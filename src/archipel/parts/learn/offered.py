@@ -6,13 +6,13 @@ Three parts that only come together: what a client learns, what it says of it, a
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.node import assign, exact, kernel
-from archipel.parts import NONE, LearnPiece, MixPiece, Place, ProtectPiece, SharePiece, empty
+from archipel.parts import NONE, LearnPiece, Mix, MixPiece, Place, ProtectPiece, Share, SharePiece, empty
 from archipel.parts.learn import maps
 from archipel.parts.learn.mirror import MirrorSettings, MirrorState, MirrorStep
 from archipel.parts.learn.regret import known_of, played_rows, player_of
@@ -91,28 +91,20 @@ class Offered(MirrorStep):
 
 
 @dataclass(frozen=True)
-class OfferedSteps(Checked):
+class OfferedSteps(Share, Checked):
     """A client says its step, and is told the server's model."""
-
-    section: ClassVar[str] = "algorithm.share"
 
     def make(self, setup: Setup) -> SharePiece:
         return whole.Whole().make(setup)._replace(write=write, of_change=True, needs=("gradient",))
 
 
 @dataclass(frozen=True)
-class InRegion(Checked):
+class InRegion(Mix, Checked):
     """The mean step, back into the region."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         made = Mean(0).make(setup, share, place)
         return made._replace(finish=projecting(made.finish, PROJECTIONS[BALL]))
 
     def one_way(self) -> Mean:
-        return Mean(0)
-
-    def across(self) -> Mean:
         return Mean(0)

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.node import add_scaled, dot, kernel
-from archipel.parts import LearnPiece, ProtectPiece, empty
+from archipel.parts import Learn, LearnPiece, ProtectPiece, empty
 from archipel.problems.losses.supervised import SQUARED, slope
 from archipel.turns import Setup
 
@@ -44,11 +44,8 @@ def refining(pay: Any, bound: Any, noise: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class OnlineStep(Checked):
+class OnlineStep(Learn, Checked):
     """A step of this length on each new sample; `autonomous`: also while the server cannot be reached."""
-
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "stream"
 
     step: float = key(0.4, "how far one sample moves the model", above=0, symbol="mu")
     autonomous: bool = key(True, "learn also while away")
@@ -62,6 +59,3 @@ class OnlineStep(Checked):
         run = refining(protect.pay, protect.bound, protect.noise)
         settings = Steps(real(self.step), int(setup.task.loss))
         return LearnPiece(run, empty(setup.task.clients), settings, self.autonomous)
-
-    def start(self, setup: Setup) -> Any:
-        return np.zeros(setup.task.size, setup.dtype)

@@ -9,14 +9,14 @@ gradient.
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import add_exactly, exact
-from archipel.parts import LearnPiece, ProtectPiece
+from archipel.parts import Learn, LearnPiece, ProtectPiece
 from archipel.parts.learn import maps
 from archipel.parts.learn.regret import known_of, played_rows, player_of
 from archipel.privacy.noise import LAPLACE, disturb
@@ -84,11 +84,8 @@ def as_printed(loss: int, truncated: bool, play: Any, move: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class PrintedStep(Checked):
+class PrintedStep(Learn, Checked):
     """A step of algorithm 1, 2 or 3."""
-
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "stream"
 
     algorithm: int = key(3, "which of the three", at_least=1, at_most=3)
     epsilon: float = key(0.1, "the printed one", above=0)

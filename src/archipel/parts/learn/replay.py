@@ -7,14 +7,14 @@ would have to be paid for as often, so protect the word instead.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, kernel
-from archipel.parts import LearnPiece, ProtectPiece
+from archipel.parts import Learn, LearnPiece, ProtectPiece
 from archipel.parts.learn.online import Steps, descent
 from archipel.parts.protect.openly import free
 from archipel.turns import Setup
@@ -51,11 +51,8 @@ def recall(me: Any, data: Any, settings: Any, moment: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Replay(Checked):
+class Replay(Learn, Checked):
     """A step of this length on each of the last `memory` samples, whenever a new one comes."""
-
-    section: ClassVar[str] = "algorithm.learn"
-    data_kind: ClassVar[str] = "stream"
 
     step: float = key(0.4, "how far one sample moves the model", above=0, symbol="mu")
     memory: int = key(4, "how many of the last samples are stepped on", at_least=1)
@@ -73,9 +70,6 @@ class Replay(Checked):
         )
         settings = Steps(real(self.step), int(setup.task.loss))
         return LearnPiece(recall, state, settings, self.autonomous)
-
-    def start(self, setup: Setup) -> Any:
-        return np.zeros(setup.task.size, setup.dtype)
 
     def sensitivity(self, setup: Setup) -> float:
         """How far one sample moves all steps that it is in."""

@@ -119,7 +119,7 @@ def bounded_error(x: Any, y: Any, model: Any, settings: Any) -> Any:
 
 
 @cache
-def judging(error_of: Any) -> Any:
+def validating(error_of: Any) -> Any:
     @kernel
     def value(model: Any, me: Any, data: Any, settings: Any, segment: Any) -> Any:
         """(6.12) on the peer's validation data: lower is better."""
@@ -281,6 +281,6 @@ def tau_learner(policy: str, solve: Any, guard: Any, private: bool) -> Any:
     if policy == "dpg" and not private:
         return following(slope_of_value(primal))
     bounded = guard.features < np.inf or guard.target < np.inf
-    value = judging(bounded_error if bounded else plain_error)
+    value = validating(bounded_error if bounded else plain_error)
     compare = comparing(primal, value, noise_difference if private else no_noise)
     return following_privately(compare) if policy == "dpg" else acting_critic(compare, private)

@@ -9,7 +9,7 @@ arrives in one round is put into the buffer at once, and the step is divided by 
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import MixPiece, Place, SharePiece
-from archipel.parts.mix.mean import Mean
+from archipel.parts import Mix, MixPiece, Place, SharePiece
 from archipel.turns import Setup
 
 
@@ -68,11 +67,8 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Buffered(Checked):
+class Buffered(Mix, Checked):
     """A server that moves once `size` changes are there, each weighed by how stale it is."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = True
 
     size: int = key(10, "changes that the server waits for", at_least=1, symbol="K")
     step: float = key(1.0, "how far the server goes", above=0, symbol="eta_g")
@@ -89,9 +85,3 @@ class Buffered(Checked):
         table, real = np.zeros((ages, place.size), dtype), np.dtype(dtype).type
         inbox = Ages(table, table.copy())
         return MixPiece(hearing(share.fold), finish, inbox, state, Waits(self.size, real(self.step)), self.limit)
-
-    def one_way(self) -> "Buffered":
-        return self
-
-    def across(self) -> Mean:
-        return Mean(0)

@@ -5,15 +5,14 @@ Gauthier et al., IEEE Internet of Things Journal, 2023: (14) and (15).
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import kernel
-from archipel.parts import MixPiece, Place, SharePiece, empty
-from archipel.parts.mix.mean import Mean
+from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
 from archipel.turns import Setup
 
@@ -69,11 +68,8 @@ def merge_among(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class ByAge(Checked):
+class ByAge(Mix, Checked):
     """An update that is l rounds late weighs `decay`^l."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
 
     decay: float = key(0.2, "the weight of a round of delay", at_least=0, at_most=1, symbol="iota")
     most_recent: bool = key(True, "of several updates of a parameter only the most recent count")
@@ -90,6 +86,3 @@ class ByAge(Checked):
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)
-
-    def across(self) -> Mean:
-        return Mean(0)

@@ -6,14 +6,14 @@ everyone counts as one: Sun et al., IEEE TPAMI 2023 (DFedAvg); over links that g
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import kernel
-from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
+from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean, move, replace, sums
 from archipel.parts.mix.push_sum import PushSum
 from archipel.turns import Setup
@@ -51,11 +51,8 @@ def counted(word: Any) -> Counted:
 
 
 @dataclass(frozen=True)
-class BySamples(Checked):
+class BySamples(Mix, Checked):
     """At a server the mean of what clients say, by their samples; among peers everyone counts as one."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
 
     limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
@@ -70,6 +67,3 @@ class BySamples(Checked):
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)
-
-    def across(self) -> Mean:
-        return Mean(0)

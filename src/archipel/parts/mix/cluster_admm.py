@@ -50,12 +50,6 @@ class Server(NamedTuple):
     hat: Any  # (clusters, size): after (9)
 
 
-class Word(NamedTuple):
-    """What a client says: w_k less its share of the dual."""
-
-    values: Any
-
-
 class Heard(NamedTuple):
     """What a server hears from its clients, each in its place."""
 

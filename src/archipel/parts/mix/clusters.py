@@ -5,7 +5,7 @@ Inter-cluster learning is (10) of PGFL, see `borrow`.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import MixPiece, Node, Place, SharePiece
+from archipel.parts import Mix, MixPiece, Node, Place, SharePiece
 from archipel.parts.mix.borrow import borrow, taus_of
 from archipel.parts.mix.by_samples import counted, counting
 from archipel.parts.mix.mean import Sums
@@ -77,11 +77,8 @@ def finishing(of_change: bool) -> Any:
 
 
 @dataclass(frozen=True)
-class Clusters(Checked):
+class Clusters(Mix, Checked):
     """Every cluster of a star has its own model, and borrows `tau` (times `decay`^n) from the others."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
 
     tau: float | tuple[float, ...] = key(0.0, "the share that is borrowed; a list: one a round", at_least=0, at_most=1)
     decay: float = key(1.0, "tau's factor from round to round", above=0, at_most=1)
@@ -100,9 +97,3 @@ class Clusters(Checked):
             hearing(share.fold), finishing(place.of_change), Sums(table, table.copy()), state, settings, self.limit,
             write=counting(share.write), word=counted(share.word), tell=telling(share.tell), needs=("samples",),
         )  # fmt: skip
-
-    def one_way(self) -> "Clusters":
-        return self
-
-    def across(self) -> "Clusters":
-        return self

@@ -17,7 +17,7 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import add_scaled, assign, kernel
-from archipel.parts import MixPiece, Place, SharePiece, empty
+from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import blend, sums
 from archipel.turns import Setup
 
@@ -110,11 +110,9 @@ def track(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Controls(Checked):
+class Controls(Mix, Checked):
     """The mean of models, and controls that say how gradients differ; only with epochs that are corrected by them."""
 
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = True
     fixed_clients: ClassVar[str] = "a server divides what controls say by the number of its clients"
 
     step: float = key(1.0, "how far a server goes towards the mean", above=0, symbol="eta_g")

@@ -48,10 +48,6 @@ class Consensus(NamedTuple):
     one: Any  # (1,): 1
 
 
-class Word(NamedTuple):
-    values: Any
-
-
 class Inbox(NamedTuple):
     total: Any
     heard: Any

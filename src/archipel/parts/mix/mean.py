@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import add_scaled, fast, kernel
-from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
+from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
 from archipel.problems.models.learners import public_sizes
 from archipel.turns import Setup
@@ -107,14 +107,12 @@ def sums(place: Place, one_count: bool = False) -> Sums:
 
 
 @dataclass(frozen=True)
-class Mean(Checked):
+class Mean(Mix, Checked):
     """At a server the mean of what clients say; among peers a step towards their neighbours, by Metropolis weights.
 
     `by_samples` weighs clients by their samples, as FedAvg does. Among peers links have weights of their own.
     """
 
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
     by_samples: bool = key(False, "a server weighs clients by their samples")
 
@@ -130,6 +128,3 @@ class Mean(Checked):
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)
-
-    def across(self) -> "Mean":
-        return Mean(0)

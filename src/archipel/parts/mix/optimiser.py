@@ -6,16 +6,15 @@ Momentum: Hsu, Qi, Brown, arXiv:1909.06335 (FedAvgM); among peers, of what a who
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, Key, key
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
-from archipel.parts import MixPiece, Node, Place, Settings, SharePiece
+from archipel.parts import Mix, MixPiece, Node, Place, Settings, SharePiece
 from archipel.parts.mix.by_samples import BySamples
-from archipel.parts.mix.mean import Mean
 from archipel.turns import Setup
 
 
@@ -85,35 +84,23 @@ UNDER = Key("a table of its own: the mix whose change is taken for a gradient; (
 
 
 @dataclass(frozen=True)
-class Momentum(Checked):
+class Momentum(Mix, Checked):
     """The change of a mix, by samples if no other is given, with what remains of those before."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = True
 
     step: float = key(1.0, "how far to go", above=0, symbol="eta")
     momentum: float = key(0.9, "what remains of the last change", at_least=0, below=1, symbol="beta")
     over: Any = field(default=None, kw_only=True, metadata={"family": "mix", "key": UNDER})
 
-    def rates(self) -> tuple[float, ...]:
-        return self.step, self.momentum, 0.0, 0.0
-
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
-        return optimised(self.over, by_momentum, self.rates(), setup, share, place)
+        return optimised(self.over, by_momentum, (self.step, self.momentum, 0.0, 0.0), setup, share, place)
 
     def one_way(self) -> "Momentum":
         raise BadInput("topology.kind", "digraph", "another: an optimiser would undo the mass that push-sum carries")
 
-    def across(self) -> Mean:
-        return Mean(0)
-
 
 @dataclass(frozen=True)
-class Adam(Checked):
+class Adam(Mix, Checked):
     """The change of a mix, by samples if no other is given, taken for a gradient by Adam."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = True
 
     step: float = key(0.1, "how far to go", above=0, symbol="eta")
     first: float = key(0.9, "what remains of the mean change", at_least=0, below=1, symbol="beta_1")
@@ -127,12 +114,6 @@ class Adam(Checked):
             raise BadInput("topology.kind", "peers", right)
         rates = (self.step, self.first, self.second, self.floor)
         return optimised(self.over, by_adam, rates, setup, share, place)
-
-    def one_way(self) -> "Adam":
-        return self
-
-    def across(self) -> Mean:
-        return Mean(0)
 
 
 def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece, place: Place) -> MixPiece:

@@ -1,13 +1,13 @@
 """What is heard is added up with the weights of its links, and with what a node keeps of its own."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import add_scaled, kernel
-from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
-from archipel.parts.mix.mean import Mean, hearing, sums
+from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece, empty
+from archipel.parts.mix.mean import hearing, sums
 from archipel.privacy.bounding import shrink
 from archipel.turns import Setup
 
@@ -20,20 +20,12 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Plain(Checked):
+class Plain(Mix, Checked):
     """(5.13): no division by a mass, so rows do not sum to one where senders' weights do. For peers, to compare."""
 
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = True
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         return MixPiece(
             hearing(share.fold), finish, sums(place, share.uniform), empty(place.receivers), NONE, self.limit
         )
-
-    def one_way(self) -> "Plain":
-        return self
-
-    def across(self) -> Mean:
-        return Mean(0)

@@ -7,7 +7,7 @@ no one's data count more than another's.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import NONE, MixPiece, Place, SharePiece
+from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece
 from archipel.parts.mix import push_whole
 from archipel.turns import Setup
 
@@ -97,11 +97,8 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class PushSum(Checked):
+class PushSum(Mix, Checked):
     """The exact mean over links that go one way: words carry a share of their sender's mass."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
 
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
@@ -121,9 +118,6 @@ class PushSum(Checked):
             hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
             write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle,
         )  # fmt: skip
-
-    def one_way(self) -> "PushSum":
-        return self
 
     def across(self) -> "PushSum":
         raise BadInput("algorithm.mix.kind", "push-sum", "another mix: servers talk both ways, and need no push-sum")

@@ -9,7 +9,7 @@ hears everyone with equal shares. Portions need a mass for every parameter: that
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import add_exactly, exact, kernel
-from archipel.parts import NONE, MixPiece, Place, SharePiece, empty
+from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import Mean
 from archipel.parts.share import whole
 from archipel.topology.links import given, heard
@@ -88,11 +88,8 @@ def merge_as_heard(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class PushedModels(Checked):
+class PushedModels(Mix, Checked):
     """Push-sum with one weight per node (`weighted`), or W as it is printed: (5.13), or chapter 2's step 14."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = True
 
     weighted: bool = key(True, "models carry weights, so that their mean is exact on any graph")
     limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
@@ -116,9 +113,3 @@ class PushedModels(Checked):
         taken = all(np.allclose(heard(links) + links.own, 1) for links in setup.graph.across)
         finish = merge_as_heard if taken and not sent else merge_as_sent
         return MixPiece(hear, finish, inbox, empty(place.receivers), NONE, self.limit)
-
-    def one_way(self) -> "PushedModels":
-        return self
-
-    def across(self) -> Mean:
-        return Mean(0)

@@ -17,10 +17,10 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
-from archipel.node import assign, kernel
-from archipel.parts import MixPiece, Place, SharePiece, empty
+from archipel.node import add_scaled, assign, fill, kernel, subtract
+from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix import rules
-from archipel.parts.mix.rules import Rule, Scratch, is_finite, set_all
+from archipel.parts.mix.rules import Rule, Scratch, is_finite
 from archipel.turns import Setup
 
 R = TypeVar("R", bound="Robust")
@@ -42,8 +42,8 @@ def hearing(fold: Any) -> Any:
     def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
         """A whole word takes the place of what its sender said before."""
         words, flags = inbox.words[edge.place], inbox.said[edge.place]
-        set_all(words, 0)
-        set_all(flags, 0)
+        fill(words, 0)
+        fill(flags, 0)
         fold(words, flags, said, words.dtype.type(1), settings)
         inbox.heard[edge.place] = 1
 
@@ -56,8 +56,8 @@ def hearing_parts(fold: Any) -> Any:
     def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
         """What a word says takes the place of what its sender said of the same parameters before."""
         values, flags = inbox.fresh[0], inbox.fresh[1]
-        set_all(values, 0)
-        set_all(flags, 0)
+        fill(values, 0)
+        fill(flags, 0)
         fold(values, flags, said, values.dtype.type(1), settings)
         for j in range(values.shape[0]):
             if flags[j] > 0:
@@ -103,74 +103,40 @@ def filled_by_zero(inbox: Any, count: Any, model: Any) -> None:
 
 
 @cache
-def at_server(rule: Any, fill: Any) -> Any:
+def finishing(rule: Any, complete: Any, own: bool, of_change: bool) -> Any:
     @kernel
     def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-        """The robust mean of the models that were heard."""
+        """The robust mean of the models that were heard, and of one's own where that counts.
+
+        Of changes, it is added to the model as it was before one's own.
+        """
         count = gather(inbox)
-        if count > 0:
-            fill(inbox, count, me.model)
+        if count == 0:
+            return
+        complete(inbox, count, me.model)
+        if own:
+            if of_change:
+                subtract(inbox.words[count], me.model, me.before)
+            else:
+                assign(inbox.words[count], me.model)
+            fill(inbox.said[count], 1)
+            count += 1
+        if of_change:
+            fill(inbox.fresh[0], 0)
+            rule(inbox.fresh[0], inbox.words, inbox.said, count, inbox.scratch, settings.mix)
+            if own:
+                assign(me.model, me.before)
+            add_scaled(me.model, me.model.dtype.type(1), inbox.fresh[0])
+        else:
             rule(me.model, inbox.words, inbox.said, count, inbox.scratch, settings.mix)
 
     return finish
 
 
-@cache
-def among(rule: Any, fill: Any) -> Any:
-    @kernel
-    def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-        """The robust mean of one's own model and those that were heard."""
-        count = gather(inbox)
-        fill(inbox, count, me.model)
-        assign(inbox.words[count], me.model)
-        set_all(inbox.said[count], 1)
-        if count > 0:
-            rule(me.model, inbox.words, inbox.said, count + 1, inbox.scratch, settings.mix)
-
-    return finish
-
-
-@cache
-def at_server_of_changes(rule: Any, fill: Any) -> Any:
-    @kernel
-    def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-        """The model, and the robust mean of the changes that were heard."""
-        count = gather(inbox)
-        if count > 0:
-            fill(inbox, count, me.model)
-            set_all(inbox.fresh[0], 0)
-            rule(inbox.fresh[0], inbox.words, inbox.said, count, inbox.scratch, settings.mix)
-            for j in range(me.model.shape[0]):
-                me.model[j] += inbox.fresh[0, j]
-
-    return finish
-
-
-@cache
-def among_of_changes(rule: Any, fill: Any) -> Any:
-    @kernel
-    def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-        """What the model was, and the robust mean of one's own change and those that were heard."""
-        count = gather(inbox)
-        fill(inbox, count, me.model)
-        for j in range(me.model.shape[0]):
-            inbox.words[count, j] = me.model[j] - me.before[j]
-            inbox.said[count, j] = 1
-            inbox.fresh[0, j] = 0
-        if count > 0:
-            rule(inbox.fresh[0], inbox.words, inbox.said, count + 1, inbox.scratch, settings.mix)
-            for j in range(me.model.shape[0]):
-                me.model[j] = me.before[j] + inbox.fresh[0, j]
-
-    return finish
-
-
 @dataclass(frozen=True)
-class Robust(Checked):
+class Robust(Mix, Checked):
     """What robust mixes have in common."""
 
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = False
     rule: ClassVar[Any]
     by_coordinate: ClassVar[bool] = False
 
@@ -182,13 +148,10 @@ class Robust(Checked):
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         """The piece for a place."""
-        fill = as_said
+        complete = as_said
         if not share.whole and not self.by_coordinate:
-            fill = filled_by_zero if place.of_change else filled_by_model
-        if place.of_change:
-            finish = (among_of_changes if place.own else at_server_of_changes)(type(self).rule, fill)
-        else:
-            finish = (among if place.own else at_server)(type(self).rule, fill)
+            complete = filled_by_zero if place.of_change else filled_by_model
+        finish = finishing(type(self).rule, complete, place.own, place.of_change)
         hear = (hearing if share.whole else hearing_parts)(share.fold)
         before, nothing = place.of_change and place.own, empty(place.receivers)
         return MixPiece(hear, finish, self.inbox(share, place), nothing, self.settings(), self.limit, before)
@@ -200,10 +163,6 @@ class Robust(Checked):
         scratch = Scratch(np.zeros(rows, dtype), np.zeros(rows, dtype), np.zeros(place.size, dtype))
         fresh = np.zeros((2, place.size if buffer else 0), dtype)
         return Heard(table, table.copy(), np.zeros(rows, np.uint8), fresh, scratch)
-
-    def one_way(self: R) -> R:
-        """The same: a receiver takes what it hears, and nothing has to be pushed."""
-        return self
 
     def across(self: R) -> R:
         """The same, among servers, whose messages are never late."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import add_scaled, assign, fast, kernel
+from archipel.node import add_scaled, assign, fast, fill, kernel
 
 
 class Scratch(NamedTuple):
@@ -67,17 +67,6 @@ def distance_loop(a: Any, b: Any) -> Any:
         step = a[j] - b[j]
         total += step * step
     return total
-
-
-def set_all(a: Any, value: Any) -> None:
-    """Every element = value."""
-    a[...] = value
-
-
-@fast(set_all)
-def set_all_loop(a: Any, value: Any) -> None:
-    for j in range(a.shape[0]):
-        a[j] = value
 
 
 def is_finite(a: Any) -> Any:
@@ -202,7 +191,7 @@ def krum(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: An
 def multi_krum(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
     dropped = liars(count, settings.share)
     krum_scores(words, count, scratch, dropped)
-    set_all(out, 0)
+    fill(out, 0)
     part = out.dtype.type(1) / out.dtype.type(count - dropped)
     for _ in range(count - dropped):
         i = best(scratch.scores, count)
@@ -216,12 +205,12 @@ def geometric_median(out: Any, words: Any, said: Any, count: Any, scratch: Any, 
     real = out.dtype.type
     for _ in range(settings.steps):
         weights = real(0)
-        set_all(scratch.step, 0)
+        fill(scratch.step, 0)
         for i in range(count):
             weight = real(1) / max(real(settings.radius), real(math.sqrt(distance(words[i], out))))
             add_scaled(scratch.step, weight, words[i])
             weights += weight
-        set_all(out, 0)
+        fill(out, 0)
         add_scaled(out, real(1) / weights, scratch.step)
 
 
@@ -230,7 +219,7 @@ def centred_clipping(out: Any, words: Any, said: Any, count: Any, scratch: Any, 
     """v += the mean of (x_i - v) min(1, tau / ||x_i - v||); `radius` is tau."""
     real = out.dtype.type
     for _ in range(settings.steps):
-        set_all(scratch.step, 0)
+        fill(scratch.step, 0)
         for i in range(count):
             length = real(math.sqrt(distance(words[i], out)))
             factor = real(1) if length <= settings.radius else real(settings.radius) / length

@@ -1,7 +1,7 @@
 """A step along the votes of all who are heard: by majority, or by their mean. Bernstein et al., ICML 2018."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import MixPiece, Place, SharePiece, empty
-from archipel.parts.mix.mean import Mean, hearing, sums
+from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
+from archipel.parts.mix.mean import hearing, sums
 from archipel.turns import Setup
 
 
@@ -33,11 +33,8 @@ def mean(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Vote(Checked):
+class Vote(Mix, Checked):
     """A server moves each parameter by `step`, where most clients want it to go, or by their mean."""
-
-    section: ClassVar[str] = "algorithm.mix"
-    needs_whole: ClassVar[bool] = True
 
     step: float = key(0.005, "how far a vote moves a parameter", above=0)
     by: str = key("majority", "how votes are counted", choices=("majority", "mean"))
@@ -53,9 +50,3 @@ class Vote(Checked):
         settings = Length(np.dtype(place.dtype).type(self.step))
         finish = majority if self.by == "majority" else mean
         return MixPiece(hearing(share.fold), finish, sums(place), empty(place.receivers), settings, self.limit)
-
-    def one_way(self) -> "Vote":
-        return self
-
-    def across(self) -> Mean:
-        return Mean(0)

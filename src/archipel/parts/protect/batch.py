@@ -15,7 +15,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace, poisson_batch
-from archipel.parts import ProtectPiece
+from archipel.parts import Protect, ProtectPiece
 from archipel.parts.learn.deep import GradientStep, batch_gradient
 from archipel.parts.protect.openly import always, any_sum, as_it_is, no_noise
 from archipel.parts.protect.sample import Private, pay
@@ -70,13 +70,12 @@ GRADIENTS = {"gaussian": gaussian, "laplace": laplace, "published": published}
 
 
 @dataclass(frozen=True)
-class AtBatch(Checked):
+class AtBatch(Protect, Checked):
     """Each example's gradient is clipped to `clip`, and noise is added to their sum over a secret batch.
 
     `epsilon` and `delta` are for one record and the whole run. It comes with the learn part `gradient-step`.
     """
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
     noise: str = key("gaussian", "its law, or as published", choices=tuple(GRADIENTS))
     epsilon: float = key(1.0, "what a record may pay over the run", at_least=1e-6)

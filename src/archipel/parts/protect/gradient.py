@@ -14,8 +14,8 @@ import numpy as np
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import exact
-from archipel.parts import ProtectPiece
-from archipel.parts.protect.openly import always, any_sum, table_of
+from archipel.parts import Protect, ProtectPiece
+from archipel.parts.protect.openly import always, any_sum, check_clip, check_relation, table_of
 from archipel.parts.protect.sample import Private, bound, noise, pay
 from archipel.privacy.account import accounts
 from archipel.privacy.accountant import Accountant, Paid, account_of, finite, planned_of
@@ -104,10 +104,9 @@ class ClipsGradients:
 
 
 @dataclass(frozen=True)
-class AtGradient(Checked):
+class AtGradient(Protect, Checked):
     """A sample's gradient is clipped to `privacy.clip`, paid for and noised before it enters the model."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
     alike: ClassVar[bool] = True  # all releases cost a client the same
 
@@ -153,12 +152,8 @@ def noise_of(setup: Setup, strain: float = 1.0) -> Noise:
     policy, clients = setup.privacy, setup.task.clients
     if policy is None:
         return Noise(NONE, np.zeros((clients, 1)), np.ones(1), np.full((clients, 1), np.inf), True)
-    if policy.relation != "replace-one":
-        right = '"replace-one": that a client has news in a round is not hidden'
-        raise BadInput("privacy.relation", policy.relation, right)
-    if policy.protects and not policy.clip < math.inf:
-        right = "a finite bound on each sample's gradient: no noise covers an infinite sensitivity"
-        raise BadInput("privacy.clip", policy.clip, right)
+    check_relation(policy, "that a client has news in a round is not hidden")
+    check_clip(policy, "each sample's gradient")
     for name, limit in vars(policy.bounds).items():
         if limit < math.inf:
             raise BadInput(f"privacy.bounds.{name}", limit, "none: a sample's gradient is clipped, by privacy.clip")

@@ -138,7 +138,7 @@ class InTurn(AtMix):
             accountant=made.accountant._replace(terms=terms),
         )  # fmt: skip
 
-    def apart(self) -> int:
+    def spacing(self) -> int:
         return self.every
 
     def strategy(self, setup: Setup) -> Strategy:

@@ -18,8 +18,8 @@ from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace
 from archipel.node import fill, kernel
-from archipel.parts import ProtectPiece, empty
-from archipel.parts.protect.openly import always, as_it_is, free, no_noise, table_of
+from archipel.parts import Protect, ProtectPiece, empty
+from archipel.parts.protect.openly import always, as_it_is, check_clip, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.alike import AlikeAccountant, counted
@@ -77,14 +77,13 @@ def noise_long_sum(inbox: Any, me: Any, settings: Any, moment: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class AtMix(Checked):
+class AtMix(Protect, Checked):
     """A client's change is clipped to `privacy.clip`, and the server noises their sum: for `unit` = "client".
 
     With a Gaussian mechanism and a target epsilon, secret asking is counted by loss distributions; else in zCDP, which
     it does not make cheaper.
     """
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "mix"
     asked: float = key(1.0, "chance that the server asks a client, in secret", above=0, at_most=1)
 
@@ -92,7 +91,7 @@ class AtMix(Checked):
         """How many times more noise a sum has than hides one change."""
         return 1.0
 
-    def apart(self) -> int:
+    def spacing(self) -> int:
         """Rounds from one in which a client may be asked to the next."""
         return 1
 
@@ -102,9 +101,7 @@ class AtMix(Checked):
             raise BadInput("algorithm.protect.kind", "at-mix", "another: among peers nobody is trusted with a sum")
         if policy.unit != "client":
             raise BadInput("privacy.unit", policy.unit, '"client": whoever is asked is clipped as a whole')
-        if policy.protects and not policy.clip < np.inf:
-            right = "a finite bound on what a client changes: no noise covers an infinite sensitivity"
-            raise BadInput("privacy.clip", policy.clip, right)
+        check_clip(policy, "what a client changes")
         guard, replaced = policy.guard(), policy.relation == "replace-one"
         change = (2.0 if replaced else 1.0) * float(policy.clip) * self.strain(setup)
         members = np.bincount(graph.server, minlength=graph.servers)
@@ -118,7 +115,7 @@ class AtMix(Checked):
         )
         sampled = policy.epsilon is not None and policy.mechanism == "gaussian" and policy.schedule == "constant"
         if sampled and policy.noise is None and isinstance(policy.epsilon, int | float):
-            planned = policy.releases or -(-setup.rounds // self.apart())
+            planned = policy.releases or -(-setup.rounds // self.spacing())
             check_reach(policy.epsilon, policy.delta, self.asked, ("privacy.epsilon", "privacy.delta"))
             mu = affordable_mu(policy.epsilon, policy.delta, planned, self.asked, policy.relation)
             releases = (release_of(mu, self.asked, policy.relation),) * graph.servers

@@ -1,12 +1,13 @@
 """No protection: whatever a node says leaves as it is."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from archipel.describe import Checked
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import NONE, ProtectPiece, empty
+from archipel.parts import NONE, Protect, ProtectPiece, empty
 from archipel.turns import Setup
 
 
@@ -47,11 +48,23 @@ def table_of(setup: Setup) -> Any:
     return setup.privacy
 
 
+def check_relation(policy: Any, seen: str) -> None:
+    """Refuse to hide that there is something to protect, as it is seen."""
+    if policy.relation != "replace-one":
+        raise BadInput("privacy.relation", policy.relation, f'"replace-one": {seen}')
+
+
+def check_clip(policy: Any, what: str) -> None:
+    """Refuse noise on what has no bound."""
+    if policy.protects and not policy.clip < math.inf:
+        right = f"a finite bound on {what}: no noise covers an infinite sensitivity"
+        raise BadInput("privacy.clip", policy.clip, right)
+
+
 @dataclass(frozen=True)
-class Openly(Checked):
+class Openly(Protect, Checked):
     """Nothing is protected."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "nowhere"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:

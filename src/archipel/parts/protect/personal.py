@@ -17,7 +17,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, poisson_batch
-from archipel.parts import ProtectPiece
+from archipel.parts import Protect, ProtectPiece
 from archipel.parts.learn.deep import DpSgd
 from archipel.parts.protect.openly import always, any_sum, as_it_is, no_noise
 from archipel.privacy.account import UNPAID
@@ -28,7 +28,6 @@ from archipel.privacy.personal import (
     PersonalLedgers,
     affordable_mu,
     check_reach,
-    counting,
     drawn_budgets,
     personal_ledger,
     release_of,
@@ -139,10 +138,9 @@ def noised_norm(me: Any, data: Any, settings: Any, moment: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Personal(Checked):
+class Personal(Protect, Checked):
     """Every client's epsilon is its own. It comes with the learn part `dp-sgd` and a server that draws whom it asks."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
     budgets: tuple[float, ...] = key((16.0, 32.0), "a range of epsilons, or everyone's", above=0)
     delta: float = key(1e-5, "the chance that a client pays more", above=0, below=1)
@@ -168,7 +166,7 @@ class Personal(Checked):
         change = self.clip * (2.0 if self.relation == "replace-one" else 1.0)
         settings = Promise(
             ledgers, self.clip, change, rates, np.bincount(graph.server)[graph.server], learn.local_steps, setup.rounds,
-            self.pretrain, self.draws, counting(self.participations), self.delta / 4, self.norm_share,
+            self.pretrain, self.draws, COUNTS[self.participations], self.delta / 4, self.norm_share,
         )  # fmt: skip
         one = np.zeros((len(sizes), 1))
         return ProtectPiece(

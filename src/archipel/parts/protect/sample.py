@@ -18,10 +18,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from archipel.describe import Checked
-from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import ProtectPiece
-from archipel.parts.protect.openly import always, any_sum, table_of
+from archipel.parts import Protect, ProtectPiece
+from archipel.parts.protect.openly import always, any_sum, check_clip, check_relation, table_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.accountant import Accountant, planned_of
 from archipel.privacy.bounding import norm_l1, norm_l2
@@ -71,20 +70,15 @@ def noise(values: Any, scale: Any, me: Any, settings: Any, moment: Any) -> None:
 
 
 @dataclass(frozen=True)
-class AtSample(Checked):
+class AtSample(Protect, Checked):
     """Every sample's step is clipped to `privacy.clip`, paid for and noised before it enters the model."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sample"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, count = table_of(setup), setup.task.clients
-        if policy.relation != "replace-one":
-            right = '"replace-one": that a client has news in a round is not hidden'
-            raise BadInput("privacy.relation", policy.relation, right)
-        if policy.protects and not policy.clip < np.inf:
-            right = "a finite bound on each update: no noise covers an infinite sensitivity"
-            raise BadInput("privacy.clip", policy.clip, right)
+        check_relation(policy, "that a client has news in a round is not hidden")
+        check_clip(policy, "each update")
         change, per_sample = learn.sensitivity(setup), policy.unit == "sample"
         drawn = policy.noise_of([[change]], count, setup.rounds, setup.seed, per_sample)
         once = Assumption("noise is added to every update before it enters the local model", ENFORCED)

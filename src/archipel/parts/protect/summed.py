@@ -21,8 +21,8 @@ from archipel.draws import u64
 from archipel.errors import BadInput
 from archipel.generators import add_discrete
 from archipel.node import add_scaled, exact, fast, fill, kernel
-from archipel.parts import MixPiece, ProtectPiece
-from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
+from archipel.parts import MixPiece, Protect, ProtectPiece
+from archipel.parts.protect.openly import any_sum, as_it_is, check_relation, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.coding import PRIMES, Code, centred, code_of
@@ -171,13 +171,12 @@ def merging(finish: Any, disturb: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Summed(Checked):
+class Summed(Protect, Checked):
     """A client's change is clipped, rounded, noised with its share and masked: a server sees the sum, nobody a part.
 
     The more may drop, the more noise each adds; what turns out not to be needed is taken off the sum again.
     """
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "sum"
     dropping: float = key(0.34, "share of the clients that may drop; with fewer left a sum is given up", at_least=0,
                           below=1)  # fmt: skip
@@ -275,9 +274,7 @@ class Summed(Checked):
             raise BadInput("problem.clients", setup.task.clients, "two or more a server: a sum of one hides nothing")
         if self.bits not in PRIMES:
             raise BadInput("algorithm.protect.bits", self.bits, "16, 24 or 32")
-        if policy.relation != "replace-one":
-            right = '"replace-one": that a client is in a sum is not hidden'
-            raise BadInput("privacy.relation", policy.relation, right)
+        check_relation(policy, "that a client is in a sum is not hidden")
         if policy.mechanism != "gaussian":
             raise BadInput("privacy.mechanism", policy.mechanism, '"gaussian": shares of other noise do not add up')
         if not policy.clip < np.inf:

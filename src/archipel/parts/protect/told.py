@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.errors import BadInput
 from archipel.node import assign, kernel, table_of
-from archipel.parts.protect.openly import free
+from archipel.parts.protect.openly import check_relation, free
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.accountant import Accountant, planned_of
 from archipel.privacy.bounding import project_ball
@@ -130,9 +129,7 @@ def priced(
         free_of = Noise(NONE, np.zeros((clients, 1)), np.ones(1), np.full((clients, 1), np.inf), True)
         state = Told(*accounts(free_of.first, free_of.limit), np.zeros((clients, 1)), told)
         return Priced(state, Telling(NONE, free_of.shape, 0, np.inf), None, free_of, False)
-    if policy.relation != "replace-one":
-        right = '"replace-one": the mean gradient is over as many samples in both data sets'
-        raise BadInput("privacy.relation", policy.relation, right)
+    check_relation(policy, "the mean gradient is over as many samples in both data sets")
     names = {code: name for name, code in LOSSES.items()}
     bound = policy.gradient_bound(names[setup.task.loss], size)
     change = (2 * bound / (sizes if policy.unit == "sample" else np.ones(clients)))[:, None]

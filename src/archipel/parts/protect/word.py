@@ -8,13 +8,10 @@ the model as it was released, received or mixed last.
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from archipel.describe import Checked
-from archipel.errors import BadInput
 from archipel.node import assign, kernel
-from archipel.parts import ProtectPiece, start_of
-from archipel.parts.protect.openly import any_sum, as_it_is, free, no_noise, table_of
+from archipel.parts import Protect, ProtectPiece, start_of
+from archipel.parts.protect.openly import any_sum, as_it_is, check_clip, check_relation, free, no_noise, table_of
 from archipel.parts.protect.sample import Private, accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.bounding import clip_l1, clip_l2
@@ -64,20 +61,15 @@ def rebase(me: Any) -> None:
 
 
 @dataclass(frozen=True)
-class AtWord(Checked):
+class AtWord(Protect, Checked):
     """A round's change of the model is clipped to `privacy.clip`, paid for and noised before anything is said of it."""
 
-    section: ClassVar[str] = "algorithm.protect"
     where: ClassVar[str] = "word"
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, count = table_of(setup), setup.task.clients
-        if policy.relation != "replace-one":
-            right = '"replace-one": that a client takes part in a round is not hidden'
-            raise BadInput("privacy.relation", policy.relation, right)
-        if policy.protects and not policy.clip < np.inf:
-            right = "a finite bound on a round's change: no noise covers an infinite sensitivity"
-            raise BadInput("privacy.clip", policy.clip, right)
+        check_relation(policy, "that a client takes part in a round is not hidden")
+        check_clip(policy, "a round's change")
         change = 2 * float(policy.clip)
         drawn = policy.noise_of([[change]], count, setup.rounds, setup.seed, False)
         whole = Assumption(

@@ -5,7 +5,7 @@ matrices, diag(M_{k,n}), are exactly that: (7) shifts the start by the portion's
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from archipel.describe import Checked, key
 from archipel.draws import PORTION, integer
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import SharePiece, empty
+from archipel.parts import Share, SharePiece, empty
 from archipel.turns import Setup
 
 CYCLE, RANDOM = 0, 1  # how the portion moves from round to round
@@ -93,10 +93,9 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Portions(Checked):
+class Portions(Share, Checked):
     """`size` parameters a message; coordinated: all nodes the same ones."""
 
-    section: ClassVar[str] = "algorithm.share"
     size: int = key(4, "parameters in a message", at_least=1, symbol="m")
     coordinated: bool = key(True, "all nodes share the same portion in a round")
     next: bool = key(True, "share the portion that is received next, which was learned on since it came")

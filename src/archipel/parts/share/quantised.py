@@ -7,7 +7,7 @@ component. Its variance is at most h^2 / 4.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from archipel.describe import Checked, key
 from archipel.draws import ROUNDING, uniform
 from archipel.errors import BadInput
 from archipel.node import exact, kernel
-from archipel.parts import SharePiece, empty
+from archipel.parts import Share, SharePiece, empty
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
 from archipel.turns import Setup
@@ -66,10 +66,9 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Quantised(Checked):
+class Quantised(Share, Checked):
     """What a round changed, in `bits` bits a parameter and one number for the scale; right on average."""
 
-    section: ClassVar[str] = "algorithm.share"
     bits: int = key(4, "bits a parameter: 1, 2, 4 or 8", at_least=1, at_most=8)
 
     def make(self, setup: Setup) -> SharePiece:

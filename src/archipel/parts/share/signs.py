@@ -7,14 +7,14 @@ unbiased.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.draws import SIGN, uniform
 from archipel.node import kernel
-from archipel.parts import SharePiece, empty
+from archipel.parts import Share, SharePiece, empty
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
 from archipel.turns import Setup
@@ -75,10 +75,9 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Signs(Checked):
+class Signs(Share, Checked):
     """The signs of what a round changed, each standing for `scale`; with a `bound` they are stochastic."""
 
-    section: ClassVar[str] = "algorithm.share"
     scale: float = key(1.0, "what a sign stands for", above=0)
     bound: float = key(0.0, "the largest size of a component, for stochastic signs; 0: plain ones", at_least=0)
     of: str = key("change", "whose signs", choices=("change", "gradient"))

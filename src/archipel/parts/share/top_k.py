@@ -7,14 +7,14 @@ and remembered sums up to all that ever changed.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import NONE, SharePiece
+from archipel.parts import NONE, Share, SharePiece
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
 from archipel.turns import Setup
@@ -87,10 +87,9 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class TopK(Checked):
+class TopK(Share, Checked):
     """The `size` largest components of what a round changed; `feedback`: the rest is remembered, and said later."""
 
-    section: ClassVar[str] = "algorithm.share"
     size: int = key(4, "components in a message", at_least=1, symbol="k")
     feedback: bool = key(True, "remember what was not said, and add it to the next change")
 

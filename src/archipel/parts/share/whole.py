@@ -1,13 +1,13 @@
 """The whole model, or its change, in every message."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.node import add_all, add_scaled, assign, kernel, subtract
-from archipel.parts import NONE, SharePiece, empty
+from archipel.parts import NONE, Share, SharePiece, empty
 from archipel.turns import Setup
 
 
@@ -39,10 +39,9 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Whole(Checked):
+class Whole(Share, Checked):
     """All parameters; with `change` what a round changed in them."""
 
-    section: ClassVar[str] = "algorithm.share"
     change: bool = key(False, "say what the round changed, not the model")
 
     def make(self, setup: Setup) -> SharePiece:

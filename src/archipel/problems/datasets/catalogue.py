@@ -12,7 +12,8 @@ import os
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -139,7 +140,7 @@ def converted(data: DataSet, file: File) -> Path:
     target = cache() / data.folders[0] / file.name
     log.warning("making %s of %s, once", file.name, archive.name)
     try:
-        with Replacing(target) as out:
+        with replacing(target) as out:
             CONVERTERS[data.name](archive, out)
     except BadInput:
         raise
@@ -160,7 +161,7 @@ def fetch(data: DataSet, file: File) -> Path:
         archive = cache() / f"{Path(data.folders[0]).name}.zip"
         if not archive.is_file():
             download(file, archive)
-        with zipfile.ZipFile(archive) as zipped, zipped.open(file.member) as source, Replacing(target) as out:
+        with zipfile.ZipFile(archive) as zipped, zipped.open(file.member) as source, replacing(target) as out:
             for chunk in iter(lambda: source.read(CHUNK), b""):
                 out.write(chunk)
         return target
@@ -178,10 +179,7 @@ def download(file: File, target: Path) -> None:
     end = time.monotonic() + file.seconds
     method, _, wanted = file.digest.partition(":")
     seen, size = hashlib.new(method, usedforsecurity=False), 0
-    with (
-        urllib.request.urlopen(request, timeout=min(SILENCE, file.seconds)) as source,
-        Replacing(target) as out,
-    ):
+    with urllib.request.urlopen(request, timeout=min(SILENCE, file.seconds)) as source, replacing(target) as out:
         for chunk in iter(lambda: source.read1(CHUNK), b""):
             size += len(chunk)
             if time.monotonic() > end:
@@ -194,24 +192,18 @@ def download(file: File, target: Path) -> None:
             raise OSError(f"what came has another {method} than the owner's file")
 
 
-class Replacing:
-    """A file that appears under its name only when it is complete."""
-
-    def __init__(self, target: Path):
-        self.target = target
-
-    def __enter__(self) -> IO[bytes]:
-        self.target.parent.mkdir(parents=True, exist_ok=True)
-        handle, self.name = tempfile.mkstemp(dir=self.target.parent, prefix=f".{self.target.name}.")
-        self.file = os.fdopen(handle, "wb")
-        return self.file
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.file.close()
-        if kind is None:
-            os.replace(self.name, self.target)
-        else:
-            os.unlink(self.name)
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is complete; several may make it at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+    except BaseException:
+        os.unlink(name)
+        raise
+    os.replace(name, target)
 
 
 # --- the register -----------------------------------------------------------------------------------------

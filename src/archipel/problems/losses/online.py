@@ -9,22 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from archipel.node import assign, dot_exactly, exact, fast
+from archipel.node import assign, dot_exactly, exact, fast, subtract
 from archipel.problems.losses.supervised import ABSOLUTE, HUBER_KNEE, LOGISTIC, LOSSES, SQUARED, slope
 
 LINEAR, DISTANCE = 16, 17
 ONLINE_LOSSES = LOSSES | {"linear": LINEAR, "distance": DISTANCE}
-
-
-def subtract(out: Any, a: Any, b: Any) -> None:
-    """out = a - b."""
-    out[:] = a - b
-
-
-@fast(subtract)
-def subtract_loop(out: Any, a: Any, b: Any) -> None:
-    for j in range(out.shape[0]):
-        out[j] = a[j] - b[j]
 
 
 def scaled(out: Any, factor: Any, a: Any) -> None:

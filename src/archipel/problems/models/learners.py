@@ -241,7 +241,7 @@ def sizes_of(task: Any) -> Any:
     if task.samples:
         return np.array(task.samples)
     sizes = np.diff(np.asarray(task.source.starts))[: task.clients]
-    return np.where(sizes > 0, sizes, sizes.max(initial=0) or MANY) if task.apart else sizes
+    return np.where(sizes > 0, sizes, sizes.max(initial=0) or MANY) if task.local_only else sizes
 
 
 def public_sizes(task: Any) -> Any:

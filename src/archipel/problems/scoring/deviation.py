@@ -12,7 +12,7 @@ MANY = 1000  # more clients than this are tested by their first ones
 
 
 @dataclass(frozen=True)
-class Judge:
+class Scorer:
     """Scores the model that each client has, and the one that its server has for it.
 
     `msd` is (50): the mean over clients of ||w_k - w_q||^2 / ||w_q||^2, both norms squared; `mse` (or `accuracy`

@@ -35,8 +35,3 @@ def accuracy(models: dict[str, Any], x: Any, y: Any) -> dict[str, Any]:
     each = np.mean(np.where(answers > 0, 1, -1) == y[:, None], 0)
     loss = np.mean(np.logaddexp(0, -y[:, None] * answers))
     return {"accuracy": float(each.mean()), "loss": float(loss), "accuracy.node": each}
-
-
-def decibels(value: Any) -> Any:
-    """A power ratio in dB."""
-    return 10.0 * np.log10(value)

@@ -48,12 +48,7 @@ class Clustered:
 
 
 def clustered(
-    data: Loaded,
-    tasks: Sequence[Task],
-    cluster: Any,
-    samples: tuple[int, int],
-    seed: int,
-    shrink: int = 1,
+    data: Loaded, tasks: Sequence[Task], cluster: Any, samples: tuple[int, int], seed: int, shrink: int = 1
 ) -> Clustered:
     """Give each client from samples[0] to samples[1] pictures of its task; none goes to two clients.
 
@@ -78,10 +73,10 @@ def clustered(
     pool = Pooled(data.train.x[mine], data.train.y[mine], data.train.names, data.train.top)
     y = np.concatenate([sort_of(data.train.y[m], tasks[q]) for m, q in zip(members, cluster)])
     places = np.split(np.arange(len(mine)), np.cumsum([len(m) for m in members])[:-1])
-    return Clustered(gather(pool.flat(shrink=shrink), y, places), judges(data.test, tasks, shrink), cluster)
+    return Clustered(gather(pool.flat(shrink=shrink), y, places), test_shards(data.test, tasks, shrink), cluster)
 
 
-def judges(pool: Pooled, tasks: Sequence[Task], shrink: int = 1) -> Shards:
+def test_shards(pool: Pooled, tasks: Sequence[Task], shrink: int = 1) -> Shards:
     """For each task, all pictures of its labels."""
     parts = []
     for task in tasks:

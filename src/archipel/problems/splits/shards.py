@@ -84,10 +84,6 @@ class Shards:
             raise BadInput("rows", rows, "row numbers in increasing order")
         return Shards(self.x[rows], self.y[rows], np.searchsorted(rows, self.starts), self.names, self.columns)
 
-    def astype(self, dtype: Any) -> "Shards":
-        """The same data in another precision."""
-        return Shards(self.x.astype(dtype), self.y.astype(dtype), self.starts, self.names, self.columns)
-
     def scaled(self, inputs: "Scaling", target: "Scaling") -> "Shards":
         """The same data in other units."""
         return Shards(inputs.apply(self.x), target.apply(self.y), self.starts, self.names, self.columns)
