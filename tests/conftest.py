@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("ARCHIPEL_BOUNDSCHECK", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))  # for what tests share: `reference`
-settings.register_profile("same", derandomize=not os.environ.get("ARCHIPEL_EXPLORE"))
+settings.register_profile("same", derandomize=not os.environ.get("ARCHIPEL_EXPLORE"), deadline=None)
 settings.load_profile("same")
 
 

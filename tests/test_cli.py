@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from archipel import Federation
+from commands import typed
 
 DESCRIPTION = """
 rounds = 60
@@ -33,12 +34,14 @@ def folder(tmp_path):
 
 
 def archipel(*arguments, cwd):
-    command = [sys.executable, "-m", "archipel", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=True)
+    run = typed(*arguments, cwd=cwd)
+    assert run.returncode == 0, run.stderr
+    return run
 
 
 def test_a_run_leaves_files_that_other_tools_open(folder):
-    archipel("run", "federation.toml", "--out", "out", "--seeds", "2", cwd=folder)
+    command = [sys.executable, "-m", "archipel", "run", "federation.toml", "--out", "out", "--seeds", "2"]
+    subprocess.run(command, cwd=folder, check=True)
     with (folder / "out/metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["seed", "round", "metric", "value", "node"]

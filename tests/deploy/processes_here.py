@@ -1,6 +1,8 @@
 """A federation as real processes over mutual TLS on loopback, and what its files must hold."""
 
+import ctypes
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -11,7 +13,7 @@ from archipel.deploy.fleet import Fleet
 from archipel.federation import Federation
 
 
-def deployed(federation, folder, look=lambda fleet, statuses: None, seconds=300.0, proxied=False, **deploy):
+def deployed(federation, folder, look=lambda fleet, statuses: None, seconds=600.0, proxied=False, **deploy):
     """Run a federation as processes; the fleet and the result."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "federation.toml"
@@ -33,8 +35,8 @@ def assert_same_files(folder, engine, federation, result, apart=0.0):
         assert (folder / "out" / name).stat().st_size > 0
 
 
-def archipel(*arguments, seconds=300.0, **options):
-    """The command, to its end."""
+def archipel(*arguments, seconds=600.0, **options):
+    """The command, to its end, in a process of its own; `commands.typed` has it in this one."""
     command = [sys.executable, "-m", "archipel", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, **options)
 
@@ -54,7 +56,7 @@ class Process:
     def end(self, seconds=600.0):
         """Its status."""
         status = self.process.wait(seconds)
-        self.reader.join(10)
+        self.reader.join(seconds)
         return status
 
     def __enter__(self):
@@ -63,7 +65,7 @@ class Process:
     def __exit__(self, *problem):
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait()
 
 
 def processes_in(folder):
@@ -79,3 +81,33 @@ def processes_in(folder):
         if int(pid) != os.getpid() and (str(folder).encode() in line or any(str(folder) in path for path in held)):
             found.append(int(pid))
     return found
+
+
+CHANGED = 0x8 | 0x80 | 0x100  # of inotify: a file was written to its end, moved here, made
+
+
+def wait_until(holds, *folders, seconds=600.0):
+    """Look again whenever the kernel says that something in one of these folders has changed."""
+    kernel = ctypes.CDLL(None, use_errno=True)
+    told = kernel.inotify_init1(os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            assert kernel.inotify_add_watch(told, os.fsencode(folder), CHANGED) >= 0, os.strerror(ctypes.get_errno())
+        while not holds():
+            assert select.select([told], [], [], seconds)[0], "nothing changes any more"
+            os.read(told, 1 << 16)
+    finally:
+        os.close(told)
+
+
+def wait_for_end(pid, seconds=600.0):
+    """Of any process, whoever started it."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([process], [], [], seconds)[0], f"process {pid} does not end"
+    finally:
+        os.close(process)

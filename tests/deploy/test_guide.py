@@ -8,17 +8,17 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from processes_here import Process, archipel
+from processes_here import Process, archipel, wait_until
 
 from archipel import Federation
 from archipel.bundle import load
 from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
+from commands import typed
 
 pytest.importorskip("zenoh")
 
@@ -53,10 +53,8 @@ def described(folder, rounds, **replaced):
 
 
 def wait_for_round(folder, name, n):
-    end = time.monotonic() + 600
-    while read_status(folder / "state" / name).get("round", 0) < n:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    state = folder / "state" / name
+    wait_until(lambda: read_status(state).get("round", 0) >= n, state)
 
 
 def test_two_terminals(tmp_path, capfd):
@@ -132,7 +130,7 @@ def test_three_people_three_folders(tmp_path, monkeypatch):
     np.testing.assert_allclose(simulated, [0.3 * 6 / 4, -0.05 * 20 / 4], atol=0.02)  # as the readings were made
     np.testing.assert_allclose(load(tmp_path / "state" / "server" / "model.npz").model(), simulated, rtol=0, atol=1e-6)
     (line,) = [line for line in told if " predict " in line]
-    found = archipel(*line.split()[1:], cwd=tmp_path)
+    found = typed(*line.split()[1:], cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     answers = [float(row.split(",")[-1]) for row in (tmp_path / "predictions.csv").read_text().splitlines()[1:]]
     assert answers == pytest.approx([30.0, 30 + 0.3 * 6 - 0.05 * 20], abs=0.2)
@@ -207,7 +205,7 @@ def test_the_guides_generator(tmp_path):
 def test_whoever_lacks_an_address_is_named_as_the_guide_says(tmp_path):
     text = (ROOT / "examples" / "zcdp-nfl.toml").read_text()
     (tmp_path / "federation.toml").write_text(text)
-    found = archipel("keys", "federation.toml", cwd=tmp_path)
+    found = typed("keys", "federation.toml", cwd=tmp_path)
     assert found.returncode == 2
     said = re.sub(r"client-\d+", "client-N", found.stderr.strip())
     assert said in re.sub(r"client-\d+", "client-N", " ".join(GUIDE.split())), found.stderr
@@ -249,8 +247,8 @@ def test_the_device_install_is_as_small_as_promised(tmp_path):
         words = [str(source) if word == "archipel" else word for word in line.partition("#")[0].split()[1:]]
         subprocess.run([folder / "bin" / "python", "-m", "pip", *words, "-q"], check=True, timeout=900)
     described(tmp_path, 50)
-    assert archipel("keys", "federation.toml", cwd=tmp_path).returncode == 0
-    assert archipel("approve", "federation.toml", "--yes", cwd=tmp_path).returncode == 0  # rules are kept there too
+    assert typed("keys", "federation.toml", cwd=tmp_path).returncode == 0
+    assert typed("approve", "federation.toml", "--yes", cwd=tmp_path).returncode == 0  # rules are kept there too
     own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [folder / "bin" / "archipel-node", "federation.toml", "--name"]
     nodes = [Process(*command, name, cwd=tmp_path, env=own) for name in ("server", "client-0", "client-1")]

@@ -4,11 +4,10 @@ import resource
 import signal
 import socket
 import sys
-import time
 
 import pytest
 from harness import simulated
-from processes_here import Process, archipel, assert_same_files, deployed, processes_in
+from processes_here import Process, archipel, assert_same_files, deployed, processes_in, wait_for_end, wait_until
 from test_replay import SMALL, TABLE
 
 from archipel.deploy import keys
@@ -98,15 +97,11 @@ def test_nodes_end_when_whoever_started_them_is_killed(tmp_path):
     path = tmp_path / "federation.toml"
     path.write_text(TABLE["pao-fed-c2"].with_(rounds=100_000).to_toml())
     with Process(sys.executable, "-m", "archipel", "up", path, "--out", tmp_path / "out") as up:
-        wait_until(lambda: len(list((tmp_path / "out").glob("nodes/*/status.json"))) == 7)
+        nodes = [tmp_path / "out" / "nodes" / name for name in ("server", *(f"client-{k}" for k in range(6)))]
+        wait_until(lambda: all((node / "status.json").exists() for node in nodes), *nodes)
         before = processes_in(tmp_path)
         assert len(before) >= 8
         up.process.send_signal(signal.SIGKILL)
-        wait_until(lambda: not processes_in(tmp_path))
-
-
-def wait_until(holds, seconds=600.0):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+        for pid in before:
+            wait_for_end(pid)
+        assert not processes_in(tmp_path)
