@@ -13,6 +13,7 @@ import pytest
 
 from archipel import Federation
 from commands import typed
+from waiting import wait_until
 
 DESCRIPTION = """
 rounds = 60
@@ -91,9 +92,13 @@ def test_ctrl_c_leaves_what_was_done_so_far(folder):
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     signal.signal(signal.SIGINT, ours)
     kept, written = folder / "out/checkpoint.npz", set()
+
+    def four_times():
+        written.update({kept.stat().st_mtime_ns} if kept.exists() else ())
+        return len(written) >= 4
+
     try:
-        while len(written) < 4 and process.poll() is None:
-            written |= {kept.stat().st_mtime_ns} if kept.exists() else set()
+        wait_until(four_times, kept.parent)
         os.kill(process.pid, signal.SIGINT)
         process.communicate(timeout=600)
     finally:

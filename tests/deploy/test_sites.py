@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from harness import Village
-from processes_here import Process, archipel, wait_until
+from processes_here import Process, archipel
 from test_replay import TABLE
 from test_rules import epsilon_spent
 
@@ -35,6 +35,7 @@ from archipel.policy import Policy, approval_of, approve, policy_path, read_poli
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
 from commands import typed
+from waiting import wait_until
 
 DESCRIPTION = """
 rounds = 30

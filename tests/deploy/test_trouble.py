@@ -7,12 +7,13 @@ import sys
 
 import pytest
 from harness import simulated
-from processes_here import Process, archipel, assert_same_files, deployed, processes_in, wait_for_end, wait_until
+from processes_here import Process, archipel, assert_same_files, deployed, processes_in
 from test_replay import SMALL, TABLE
 
 from archipel.deploy import keys
 from archipel.deploy.proxy import free_port
 from archipel.deploy.store import Halted
+from waiting import wait_for_end, wait_until
 
 pytest.importorskip("zenoh")
 
