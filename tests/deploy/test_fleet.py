@@ -112,16 +112,20 @@ def was_in_round_four(folder):
     (folder / "status.json").write_text('{"round": 4, "done": false}')
 
 
-def test_a_fleet_that_cannot_go_on_says_why(tmp_path):
-    sessions = set()
+def test_a_fleet_that_cannot_go_on_says_why(tmp_path, monkeypatch):
+    """An hour goes by as soon as somebody looks."""
+    sessions, passed = set(), [0.0]
+    clock = SimpleNamespace(**vars(time) | {"monotonic": lambda: time.monotonic() + passed[0]})
+    monkeypatch.setattr(fleet, "time", clock)
 
-    def look(fleet, statuses):
-        sessions.add(os.getsid(fleet.starter.pid))
+    def look(running, statuses):
+        sessions.add(os.getsid(running.starter.pid))
+        passed[0] = 3600.0
 
-    with pytest.raises(Halted, match="Not done after 1 seconds"):
-        deployed(SMALL["pao-fed-c2"].with_(rounds=100_000), tmp_path, look, seconds=1.0, pace="replay")
+    with pytest.raises(Halted, match="Not done after 600 seconds"):
+        deployed(SMALL["pao-fed-c2"].with_(rounds=100_000), tmp_path, look, pace="replay")
     assert not processes_in(tmp_path)
-    assert os.getsid(0) not in sessions, "Ctrl-C in a terminal is for who started it"
+    assert sessions and os.getsid(0) not in sessions, "Ctrl-C in a terminal is for who started it"
 
 
 def test_ctrl_c_before_anybody_wrote_anything_is_no_error_of_the_user(tmp_path):
