@@ -33,6 +33,15 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 50)
 
 
+@pytest.fixture(autouse=True)
+def no_node_functions_of_others():
+    """Kernels are kept by the files of all node functions: with a test's own among them, later ones are made anew."""
+    yield
+    from archipel.node import KERNELS
+
+    KERNELS[:] = [function for function in KERNELS if function.__module__.startswith("archipel.")]
+
+
 @pytest.fixture
 def archipel(folder, monkeypatch, capsys):
     """The command line in this process, in a test's own folder: its status and what it printed."""

@@ -109,8 +109,10 @@ def test_parts_of_a_users_files_run_and_are_written_back(folder):
 def test_a_kernel_of_a_users_file_is_found_in_the_cache(folder, monkeypatch):
     script = (
         "import sys, archipel\n"
-        "for path in sys.argv[1:]:\n"
-        "    f = archipel.Federation.load(path, rounds=3, engine='serial')\n"
+        "from archipel.simulate.compile import prepare_cache\n"
+        "f = archipel.Federation.load(sys.argv[1], rounds=3, engine='serial')\n"
+        "print(prepare_cache())\n"
+        "if len(sys.argv) == 2:\n"
         "    e = f.engine_of(f.instance())\n"
         "    e.advance(0, 3)\n"
         "    print(sum(e.kernel.stats.cache_hits.values()))\n"
@@ -119,11 +121,13 @@ def test_a_kernel_of_a_users_file_is_found_in_the_cache(folder, monkeypatch):
     moved_to = folder.parent / f"{folder.name}-moved"  # the same files in another place
     shutil.copytree(folder, moved_to)
 
-    def hits(*paths):
-        command = [sys.executable, "-c", script, *(str(path / "own.toml") for path in paths)]
+    def found(*words):
+        command = [sys.executable, "-c", script, *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
-    assert hits(folder) == ["0"] and hits(folder, moved_to) == ["1", "0"]
+    (kept, none), (again, one) = (found(str(folder / "own.toml")) for _ in range(2))
+    assert kept == again and (none, one) == ("0", "1")
+    assert found(str(moved_to / "own.toml"), "only where") != [kept]
 
 
 @pytest.mark.parametrize(
