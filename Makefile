@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests src docs README.md
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder # as tests/conftest.py has them
 
 .PHONY: demo test test-long test-trackers lint types imports docs dist bench clean
 

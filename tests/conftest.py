@@ -17,8 +17,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("ARCHIPEL_BOUNDSCHECK", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))  # for what tests share: `reference`
-settings.register_profile("same", derandomize=not os.environ.get("ARCHIPEL_EXPLORE"))
+settings.register_profile("same", derandomize=not os.environ.get("ARCHIPEL_EXPLORE"), deadline=None)
 settings.load_profile("same")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest file first and the shortest last: no core waits in the end for what another one does."""
+    items.sort(key=lambda item: "test_torture" not in item.nodeid)
 
 
 def pytest_collection_finish():
@@ -26,6 +31,15 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+@pytest.fixture(autouse=True)
+def no_node_functions_of_others():
+    """Kernels are kept by the files of all node functions: with a test's own among them, later ones are made anew."""
+    yield
+    from archipel.node import KERNELS
+
+    KERNELS[:] = [function for function in KERNELS if function.__module__.startswith("archipel.")]
 
 
 @pytest.fixture

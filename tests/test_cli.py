@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from archipel import Federation
+from commands import typed
+from waiting import wait_until
 
 DESCRIPTION = """
 rounds = 60
@@ -33,12 +35,14 @@ def folder(tmp_path):
 
 
 def archipel(*arguments, cwd):
-    command = [sys.executable, "-m", "archipel", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=True)
+    run = typed(*arguments, cwd=cwd)
+    assert run.returncode == 0, run.stderr
+    return run
 
 
 def test_a_run_leaves_files_that_other_tools_open(folder):
-    archipel("run", "federation.toml", "--out", "out", "--seeds", "2", cwd=folder)
+    command = [sys.executable, "-m", "archipel", "run", "federation.toml", "--out", "out", "--seeds", "2"]
+    subprocess.run(command, cwd=folder, check=True)
     with (folder / "out/metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["seed", "round", "metric", "value", "node"]
@@ -88,9 +92,13 @@ def test_ctrl_c_leaves_what_was_done_so_far(folder):
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     signal.signal(signal.SIGINT, ours)
     kept, written = folder / "out/checkpoint.npz", set()
+
+    def four_times():
+        written.update({kept.stat().st_mtime_ns} if kept.exists() else ())
+        return len(written) >= 4
+
     try:
-        while len(written) < 4 and process.poll() is None:
-            written |= {kept.stat().st_mtime_ns} if kept.exists() else set()
+        wait_until(four_times, kept.parent)
         os.kill(process.pid, signal.SIGINT)
         process.communicate(timeout=600)
     finally:

@@ -19,6 +19,7 @@ from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
 from archipel.registry import PROBLEMS
 from archipel.topology import TOPOLOGIES
+from commands import typed
 
 GOOD = """
 rounds = 20
@@ -126,8 +127,8 @@ def test_the_command_line_says_one_sentence_and_exits_with_2(tmp_path):
     assert run.stderr.strip().startswith("algorithm.porton = 2: expected a known key")
     assert '"portion"' in run.stderr
     assert not (tmp_path / "out").exists()
-    assert archipel("run", "nowhere.toml", cwd=tmp_path).returncode == 2
-    assert archipel("list", "planets", cwd=tmp_path).returncode == 2
+    assert typed("run", "nowhere.toml", cwd=tmp_path).returncode == 2
+    assert typed("list", "planets", cwd=tmp_path).returncode == 2
 
 
 def test_a_network_s_name_is_no_path():

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from types import SimpleNamespace
@@ -16,12 +15,26 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.errors import BadInput
 from archipel.live import Live, Simulated
 from archipel.report import news
+from archipel.simulate.run import Recorder
 
-LONG = Federation(Synthetic(clients=20, features=16, test=20), PaoFed(portion=2), rounds=1500, every=50, engine="plain")
+LONG = Federation(Synthetic(clients=20, features=16, test=20), PaoFed(portion=2), rounds=150, every=50, engine="plain")
+LATEST = 600  # seconds: only what hangs takes so long
 
 
-def test_a_run_can_be_watched_while_it_goes_on():
+def test_a_run_can_be_watched_while_it_goes_on(monkeypatch):
+    """It goes on past its first and its second measurement when those have been seen."""
     view, met = Simulated(LONG, "watched"), {}
+    reached, seen = ({n: threading.Event() for n in (0, 50)} for _ in range(2))
+    measure = Recorder.measure
+
+    def measured(self, *given):
+        measure(self, *given)
+        if self.done in seen:
+            reached[self.done].set()
+            assert seen[self.done].wait(LATEST)
+
+    monkeypatch.setattr(Recorder, "measure", measured)
+    monkeypatch.setattr("archipel.live.PATIENCE", LATEST)
     live = Live(view)
 
     def play():
@@ -30,22 +43,23 @@ def test_a_run_can_be_watched_while_it_goes_on():
 
     thread = threading.Thread(target=play)
     thread.start()
-    while view.stamp() is None:
-        time.sleep(0.05)
-    page = urllib.request.urlopen(live.address, timeout=10).read().decode()
+    assert reached[0].wait(LATEST)
+    page = urllib.request.urlopen(live.address, timeout=LATEST).read().decode()
     since = re.search(r'"live":"([0-9 ]+)"', page)[1]
     assert "<h1>watched</h1>" in page
     with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(live.address + "etc/passwd", timeout=10)
+        urllib.request.urlopen(live.address + "etc/passwd", timeout=LATEST)
     rounds = []
-    with urllib.request.urlopen(f"{live.address}events?since={since}", timeout=30) as events:
+    with urllib.request.urlopen(f"{live.address}events?since={since}", timeout=LATEST) as events:
+        seen[0].set()
         for line in events:
             if line.startswith(b'data: {"charts'):
                 told = json.loads(line[6:])
                 rounds.append(told["charts"][0]["series"][0]["x"]["rounds"][-1])
                 assert "numbers" in told["cards"]
+                seen[50].set()
     thread.join()
-    assert len(rounds) >= 2 and rounds == sorted(rounds) and rounds[-1] == 1500
+    assert len(rounds) >= 2 and rounds[0] == 50 and rounds == sorted(rounds) and rounds[-1] == 150
     assert met["result"].final("updates") > 0
 
 
@@ -64,7 +78,7 @@ def test_a_port_that_is_taken_is_a_sentence():
 def asked(address, **headers):
     try:
         request = urllib.request.Request(address, headers=headers)
-        return urllib.request.urlopen(request, timeout=10).status
+        return urllib.request.urlopen(request, timeout=LATEST).status
     except urllib.error.HTTPError as problem:
         return problem.code
 
@@ -178,7 +192,7 @@ def test_a_browser_puts_news_into_its_curves(whole, tmp_path, monkeypatch):
     view.stamp = stamp
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     flags += ["--virtual-time-budget=20000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    run = subprocess.run(["chromium", *flags, live.address], capture_output=True, text=True, timeout=120)
+    run = subprocess.run(["chromium", *flags, live.address], capture_output=True, text=True, timeout=LATEST)
     live.close()
     kept = json.loads(re.search(r'data-kept="(.*?)"', run.stdout)[1].replace("&quot;", '"'))
     assert 'data-over="true"' in run.stdout

@@ -107,18 +107,27 @@ def test_parts_of_a_users_files_run_and_are_written_back(folder):
 
 
 def test_a_kernel_of_a_users_file_is_found_in_the_cache(folder, monkeypatch):
-    script = "import sys, archipel; f = archipel.Federation.load(sys.argv[1], rounds=3, engine='serial'); f.run(); " + (
-        "from archipel.simulate.rounds import advancing; from archipel.simulate.compile import build; "
-        "e = f.engine_of(f.instance()); e.advance(0, 1); print(sum(e.kernel.stats.cache_hits.values()))"
+    script = (
+        "import sys, archipel\n"
+        "from archipel.simulate.compile import prepare_cache\n"
+        "f = archipel.Federation.load(sys.argv[1], rounds=3, engine='serial')\n"
+        "print(prepare_cache())\n"
+        "if len(sys.argv) == 2:\n"
+        "    e = f.engine_of(f.instance())\n"
+        "    e.advance(0, 3)\n"
+        "    print(sum(e.kernel.stats.cache_hits.values()))\n"
     )
     monkeypatch.setenv("ARCHIPEL_CACHE", str(folder / "cache"))
-    command = [sys.executable, "-c", script, str(folder / "own.toml")]
-    hits = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)]
-    assert hits == ["0", "1"]
     moved_to = folder.parent / f"{folder.name}-moved"  # the same files in another place
-    shutil.copytree(folder, moved_to, ignore=shutil.ignore_patterns("cache"))
-    command[-1] = str(moved_to / "own.toml")
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "0"
+    shutil.copytree(folder, moved_to)
+
+    def found(*words):
+        command = [sys.executable, "-c", script, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    (kept, none), (again, one) = (found(str(folder / "own.toml")) for _ in range(2))
+    assert kept == again and (none, one) == ("0", "1")
+    assert found(str(moved_to / "own.toml"), "only where") != [kept]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from archipel.errors import BadInput
 from archipel.sweep import Sweep, axis_of, described, points, rows
+from commands import typed
 
 DESCRIPTION = """
 rounds = 20
@@ -119,8 +120,7 @@ def test_the_page_of_a_sweep_has_the_best_the_lines_and_what_mattered(path, tmp_
 
 def test_a_sweep_in_which_nothing_ends_says_why(path, tmp_path):
     pytest.importorskip("optuna")
-    words = ["sweep", "f.toml", "algorithm.step=0.1", "--metric", "nope", "--jobs", "1"]
-    run = subprocess.run([sys.executable, "-m", "archipel", *words], cwd=tmp_path, capture_output=True, text=True)
+    run = typed("sweep", "f.toml", "algorithm.step=0.1", "--metric", "nope", "--jobs", "1", cwd=tmp_path)
     assert run.returncode == 2 and "metric" in run.stderr and "mse" in run.stderr
     with pytest.raises(BadInput, match="each key once"):
         Sweep(path, (axis_of("rounds=1,2"), axis_of("rounds=3")), tmp_path).check()

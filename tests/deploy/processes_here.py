@@ -11,7 +11,7 @@ from archipel.deploy.fleet import Fleet
 from archipel.federation import Federation
 
 
-def deployed(federation, folder, look=lambda fleet, statuses: None, seconds=300.0, proxied=False, **deploy):
+def deployed(federation, folder, look=lambda fleet, statuses: None, seconds=600.0, proxied=False, **deploy):
     """Run a federation as processes; the fleet and the result."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "federation.toml"
@@ -33,8 +33,8 @@ def assert_same_files(folder, engine, federation, result, apart=0.0):
         assert (folder / "out" / name).stat().st_size > 0
 
 
-def archipel(*arguments, seconds=300.0, **options):
-    """The command, to its end."""
+def archipel(*arguments, seconds=600.0, **options):
+    """The command, to its end, in a process of its own; `commands.typed` has it in this one."""
     command = [sys.executable, "-m", "archipel", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, **options)
 
@@ -54,7 +54,7 @@ class Process:
     def end(self, seconds=600.0):
         """Its status."""
         status = self.process.wait(seconds)
-        self.reader.join(10)
+        self.reader.join(seconds)
         return status
 
     def __enter__(self):
@@ -63,7 +63,7 @@ class Process:
     def __exit__(self, *problem):
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait()
 
 
 def processes_in(folder):

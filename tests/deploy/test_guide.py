@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,8 @@ from archipel import Federation
 from archipel.bundle import load
 from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
+from commands import typed
+from waiting import wait_until
 
 pytest.importorskip("zenoh")
 
@@ -36,8 +37,12 @@ def block(after):
 
 def started(line, folder):
     """A command of the guide, as a process in a reader's folder."""
-    command, *arguments = line.partition("#")[0].split()
-    return Process(sys.executable, "-m", *MODULES[command], *arguments, cwd=folder)
+    return Process(sys.executable, "-m", *MODULES[line.split()[0]], *words_of(line), cwd=folder)
+
+
+def words_of(line):
+    """What follows the command's name."""
+    return line.partition("#")[0].split()[1:]
 
 
 def described(folder, rounds, **replaced):
@@ -53,18 +58,16 @@ def described(folder, rounds, **replaced):
 
 
 def wait_for_round(folder, name, n):
-    end = time.monotonic() + 600
-    while read_status(folder / "state" / name).get("round", 0) < n:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    state = folder / "state" / name
+    wait_until(lambda: read_status(state).get("round", 0) >= n, state)
 
 
 def test_two_terminals(tmp_path, capfd):
     """Keys, a process for each node in any order, and one of them is killed with kill -9 on the way."""
     described(tmp_path, 200, deploy="durable = false")
     keys, *nodes = block("then start the nodes, in any order").splitlines()
-    with started(keys, tmp_path) as made:
-        assert made.end() == 0
+    made = typed(*words_of(keys), cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
     assert {path.name for path in (tmp_path / "keys").iterdir()} >= {"authority.pem", "server.pem", "client-1.key"}
     server, first, second = (started(line, tmp_path) for line in nodes)
     with server, first, second:
@@ -118,8 +121,8 @@ def test_three_people_three_folders(tmp_path, monkeypatch):
     assert len(told) <= 10
     (tmp_path / "new.csv").write_text("depth,temperature\n40,12\n60,18\n")
     for line in [line for line in told if " node " not in line and " predict " not in line]:
-        with started(line, tmp_path) as found:
-            assert found.end() == 0, found.words
+        found = typed(*words_of(line), cwd=tmp_path)
+        assert found.returncode == 0, found.stderr
     watching(tmp_path / "watch", monkeypatch)
     nodes = [started(line, tmp_path) for line in told if " node " in line]
     with nodes[0], nodes[1], nodes[2], nodes[3]:
@@ -132,7 +135,7 @@ def test_three_people_three_folders(tmp_path, monkeypatch):
     np.testing.assert_allclose(simulated, [0.3 * 6 / 4, -0.05 * 20 / 4], atol=0.02)  # as the readings were made
     np.testing.assert_allclose(load(tmp_path / "state" / "server" / "model.npz").model(), simulated, rtol=0, atol=1e-6)
     (line,) = [line for line in told if " predict " in line]
-    found = archipel(*line.split()[1:], cwd=tmp_path)
+    found = typed(*words_of(line), cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     answers = [float(row.split(",")[-1]) for row in (tmp_path / "predictions.csv").read_text().splitlines()[1:]]
     assert answers == pytest.approx([30.0, 30 + 0.3 * 6 - 0.05 * 20], abs=0.2)
@@ -148,7 +151,7 @@ def test_up_by_replay_ends_with_the_files_of_run(tmp_path):
     words = line.split()[1:]
     words[words.index("--rounds") + 1] = "30"
     assert archipel(*words, "--replay", cwd=tmp_path).returncode == 0
-    assert archipel("run", path, "--rounds", 30, "--out", "run", cwd=tmp_path).returncode == 0
+    assert typed("run", path, "--rounds", 30, "--out", "run", cwd=tmp_path).returncode == 0
     up, run = tmp_path / "results" / "up", tmp_path / "run"
     assert {p.name for p in run.iterdir()} - {"checkpoint.npz"} <= {p.name for p in up.iterdir()}
     assert np.allclose(load(up / "model.npz").model(), load(run / "model.npz").model(), atol=1e-4)
@@ -207,7 +210,7 @@ def test_the_guides_generator(tmp_path):
 def test_whoever_lacks_an_address_is_named_as_the_guide_says(tmp_path):
     text = (ROOT / "examples" / "zcdp-nfl.toml").read_text()
     (tmp_path / "federation.toml").write_text(text)
-    found = archipel("keys", "federation.toml", cwd=tmp_path)
+    found = typed("keys", "federation.toml", cwd=tmp_path)
     assert found.returncode == 2
     said = re.sub(r"client-\d+", "client-N", found.stderr.strip())
     assert said in re.sub(r"client-\d+", "client-N", " ".join(GUIDE.split())), found.stderr
@@ -249,8 +252,8 @@ def test_the_device_install_is_as_small_as_promised(tmp_path):
         words = [str(source) if word == "archipel" else word for word in line.partition("#")[0].split()[1:]]
         subprocess.run([folder / "bin" / "python", "-m", "pip", *words, "-q"], check=True, timeout=900)
     described(tmp_path, 50)
-    assert archipel("keys", "federation.toml", cwd=tmp_path).returncode == 0
-    assert archipel("approve", "federation.toml", "--yes", cwd=tmp_path).returncode == 0  # rules are kept there too
+    assert typed("keys", "federation.toml", cwd=tmp_path).returncode == 0
+    assert typed("approve", "federation.toml", "--yes", cwd=tmp_path).returncode == 0  # rules are kept there too
     own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [folder / "bin" / "archipel-node", "federation.toml", "--name"]
     nodes = [Process(*command, name, cwd=tmp_path, env=own) for name in ("server", "client-0", "client-1")]

@@ -10,6 +10,7 @@ from test_guide import described, wait_for_round
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.privacy.policy import Privacy
+from commands import typed
 
 ROUNDS = 40
 PROBLEM = Synthetic(clients=3, features=12, test=50, horizon=400, samples=(400,))
@@ -127,7 +128,7 @@ def test_archipel_leave(tmp_path):
     """Three processes; one is stopped and leaves. The others end by themselves, and it cannot come back by mistake."""
     pytest.importorskip("zenoh")
     described(tmp_path, 400, deploy="durable = false\ndeadline = 3600.0")
-    assert archipel("keys", "federation.toml", cwd=tmp_path).returncode == 0
+    assert typed("keys", "federation.toml", cwd=tmp_path).returncode == 0
 
     def node(name: str) -> Process:
         return Process(sys.executable, "-m", "archipel", "node", "federation.toml", "--name", name, cwd=tmp_path)

@@ -34,6 +34,8 @@ from archipel.errors import BadInput
 from archipel.policy import Policy, approval_of, approve, policy_path, read_policy
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
+from commands import typed
+from waiting import wait_until
 
 DESCRIPTION = """
 rounds = 30
@@ -48,6 +50,7 @@ kind = "pao-fed"
 epsilon = 4.0
 clip = 1.0
 [deploy]
+patience = 600.0
 status = 0.2
 durable = false
 [deploy.addresses]
@@ -166,47 +169,53 @@ def test_where_a_policy_is_looked_for(tmp_path):
 
 def test_a_site_approves_runs_and_reads_what_left(folder):
     """From the question to the log: one site has rules, the others have none; the server sees all three."""
-    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    assert typed("keys", "federation.toml", cwd=folder).returncode == 0
     site = folder / "site-1"
     site.mkdir()
     rules = site / "policy.toml"
     rules.write_text('leaves = ["models", "status"]\n[privacy]\nepsilon = 8.0\ndelta = 1e-5\n')
     refused = archipel("node", "federation.toml", "--name", "client-1", "--policy", rules, cwd=folder)
     assert refused.returncode == 2 and "policy.approved = []: expected" in refused.stderr
-    no = archipel("approve", "federation.toml", "--policy", rules, "--name", "client-1", cwd=folder, input="n\n")
+    no = typed("approve", "federation.toml", "--policy", rules, "--name", "client-1", cwd=folder, given="n\n")
     assert no.returncode == 1 and read_policy(rules).approved == ()
-    yes = archipel("approve", "federation.toml", "--policy", rules, "--name", "client-1", "--yes", cwd=folder)
+    yes = typed("approve", "federation.toml", "--policy", rules, "--name", "client-1", "--yes", cwd=folder)
     assert yes.returncode == 0, yes.stderr
     for said in ("to server, at most once a round: models (4 x values, 1 x start), 32 bytes; 960 bytes in all",
                  "one sample replaced by another: epsilon at most 4 at delta = 1e-05", "enforced",
                  "policy.privacy.epsilon = 8 at delta = 1e-05"):  # fmt: skip
         assert said in yes.stdout
     port = free_port()
-    nodes = [
-        ("server", "--log", "json"),
-        ("client-0", "--metrics", f"127.0.0.1:{port}"),
-        ("client-1", "--policy", rules),
-    ]
-    command = [sys.executable, "-m", "archipel", "node", "federation.toml", "--name"]
-    server, first, second = (Process(*command, *map(str, words), cwd=folder) for words in nodes)
-    with server, first, second:
+
+    def started(*words):
+        command = (sys.executable, "-m", "archipel", "node", "federation.toml", "--name")
+        return Process(*command, *map(str, words), cwd=folder)
+
+    with started("client-0", "--metrics", f"127.0.0.1:{port}") as first:
+        state = folder / "state" / "client-0"
+        wait_until(lambda: read_status(state), state)
         metrics, health = asked(port, "metrics"), json.loads(asked(port, "health"))
-        assert [node.end() for node in (server, first, second)] == [0, 0, 0], [server.words, first.words, second.words]
+        server, second = started("server", "--log", "json"), started("client-1", "--policy", rules)
+        with server, second:
+            assert [node.end() for node in (server, first, second)] == [0, 0, 0], [
+                server.words,
+                first.words,
+                second.words,
+            ]
     assert 'archipel_rounds{node="client-0"} 30' in metrics and health["well"] is True
     assert all(json.loads(line)["level"] == "info" for line in server.words)
     assert "no policy: the site has no rules" in first.words[0] and "under" in second.words[0]
     assert "all 30 rounds are over" in second.words[-1]
-    log = json.loads(archipel("log", site, "--json", cwd=folder).stdout)
+    log = json.loads(typed("log", site, "--json", cwd=folder).stdout)
     assert {row["what"] for row in log["left"]} <= {"models", "notes", "status"}
     words = next(row for row in log["left"] if row["what"] == "models")
     assert words["bytes"] == 32 * words["frames"] and words["to"] == "server"
     (paid,) = log["paid"]
-    status = json.loads(archipel("status", folder / "state" / "server", "--json", cwd=folder).stdout)[0]
+    status = json.loads(typed("status", folder / "state" / "server", "--json", cwd=folder).stdout)[0]
     known = status["neighbours"]
     assert known["client-1"]["paid"] == pytest.approx(paid["rho"], rel=1e-9) and known["client-0"]["skipped"] == 0
-    shown = archipel("status", folder / "state", cwd=folder).stdout
+    shown = typed("status", folder / "state", cwd=folder).stdout
     assert all(name in shown for name in ("server", "client-0", "client-1"))
-    readable = archipel("log", site, cwd=folder).stdout
+    readable = typed("log", site, cwd=folder).stdout
     together = float(
         re.search(r"Together, for a sample \(replace-one\): epsilon ([\d.]+) at delta = 1e-05", readable)[1]
     )
@@ -222,11 +231,12 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
 def test_a_server_has_one_open_port_and_a_client_none(folder):
     """While they talk, and wait for a third who does not come."""
     path = folder / "federation.toml"
-    path.write_text(path.read_text().replace("[deploy]", '[deploy]\npace = "replay"\npatience = 600.0'))
-    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
+    path.write_text(path.read_text().replace("[deploy]", '[deploy]\npace = "replay"'))
+    assert typed("keys", "federation.toml", cwd=folder).returncode == 0
     command = [sys.executable, "-m", "archipel", "node", "federation.toml", "--name"]
     with Process(*command, "server", cwd=folder) as server, Process(*command, "client-1", cwd=folder) as client:
-        wait_until(lambda: read_status(folder / "state" / "client-1").get("heard"))
+        state = folder / "state" / "client-1"
+        wait_until(lambda: read_status(state).get("heard"), state)
         address = tomllib.loads(path.read_text())["deploy"]["addresses"]["server"]
         assert open_ports(server) == [int(address.rpartition(":")[2])] and open_ports(client) == []
 
@@ -246,31 +256,20 @@ def open_ports(node):
     return found
 
 
-def wait_until(holds):
-    end = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < end
-
-
 def asked(port, what):
-    """What a node answers, as soon as it does."""
-    end = time.monotonic() + 120
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{what}", timeout=60) as answer:
-                return answer.read().decode()
-        except urllib.error.URLError:
-            assert time.monotonic() < end
+    """What a node answers that is there."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{what}", timeout=600) as answer:
+        return answer.read().decode()
 
 
 def test_what_the_rules_forbid_is_not_written(folder):
     (folder / "policy.toml").write_text('to = ["other"]\nrounds = 10\n')
-    found = archipel("approve", "federation.toml", "--yes", cwd=folder)
+    found = typed("approve", "federation.toml", "--yes", cwd=folder)
     assert found.returncode == 2 and read_policy(folder / "policy.toml").approved == ()
     assert "policy.to" in found.stderr and "policy.rounds" in found.stderr
-    nowhere = archipel("status", "nowhere", cwd=folder)
+    nowhere = typed("status", "nowhere", cwd=folder)
     assert nowhere.returncode == 2 and "state/server" in nowhere.stderr
-    assert "Nothing has left" in archipel("log", ".", cwd=folder).stdout
+    assert "Nothing has left" in typed("log", ".", cwd=folder).stdout
 
 
 # --- seeing it --------------------------------------------------------------------------------------------------------
@@ -339,7 +338,7 @@ def test_a_node_that_has_stopped_looking_around_is_not_well():
     shown = Metrics("127.0.0.1:0", SimpleNamespace(latest=latest))
     try:
         with pytest.raises(urllib.error.HTTPError) as problem:
-            urllib.request.urlopen(f"http://127.0.0.1:{shown.port}/health", timeout=60)
+            urllib.request.urlopen(f"http://127.0.0.1:{shown.port}/health", timeout=600)
         assert problem.value.code == 503 and json.loads(problem.value.read())["well"] is False
         with pytest.raises(BadInput, match="--metrics"):
             Metrics(f"127.0.0.1:{shown.port}", None)
@@ -396,8 +395,8 @@ def test_what_a_neighbour_says_of_itself_may_be_a_lie_and_harms_nothing(paid):
 
 
 def test_a_site_that_cannot_be_written_to_is_a_sentence(folder):
-    assert archipel("keys", "federation.toml", cwd=folder).returncode == 0
-    assert archipel("approve", "federation.toml", "--yes", cwd=folder).returncode == 0
+    assert typed("keys", "federation.toml", cwd=folder).returncode == 0
+    assert typed("approve", "federation.toml", "--yes", cwd=folder).returncode == 0
     (folder / "site").write_text("a file where a folder should be")
     found = archipel("node", "federation.toml", "--name", "client-0", cwd=folder)
     assert found.returncode == 2 and "policy = " in found.stderr and found.stderr.count("\n") == 1
@@ -427,16 +426,16 @@ def test_the_page_for_sites_shows_what_is_said(tmp_path):
         + '[algorithm]\nkind = "pao-fed"\n[privacy]\nepsilon = 4.0\nclip = 1.0\n'
     )
     command = re.search(r"    archipel (approve .*)", PAGE)[1].split()
-    found = archipel(*command, "--yes", cwd=tmp_path)
+    found = typed(*command, "--yes", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     said = [line.strip() for line in found.stdout.splitlines()]
     assert all(line in said for line in shown_after("archipel approve")), found.stdout
     rules = re.search(r"```toml\n# policy.toml\n(.*?)```", PAGE, re.DOTALL)[1]
     (tmp_path / "policy.toml").write_text(rules)
     assert set(tomllib.loads(rules)) == {field.name for field in fields(Policy)}
-    assert archipel("explain", "policy", cwd=tmp_path).returncode == 0
+    assert typed("explain", "policy", cwd=tmp_path).returncode == 0
     for line in re.findall(r"    archipel (\w+) ", PAGE):
-        assert archipel(line, "--help").returncode == 0
+        assert typed(line, "--help").returncode == 0
     sentence = re.search(r"`(policy\.leaves = [^`]*)`", PAGE)[1]
     right = '"losses" among them, which buoy-2 would say'
     assert sentence == str(BadInput("policy.leaves", ["models"], right))

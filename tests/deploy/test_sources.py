@@ -1,6 +1,7 @@
 """What a device learns from: a CSV file that grows, a user's generator, an MQTT topic."""
 
-import time
+import queue
+import threading
 
 import numpy as np
 import pytest
@@ -20,18 +21,28 @@ from archipel.problems.networked import Regression
 from archipel.problems.own import Files
 from archipel.topology import Peers
 
+LATEST = 600  # seconds: only what hangs takes so long
+
 
 def line_view():
     """A client of a linear problem with two inputs."""
     return view_of(Federation(Linear(clients=2, size=2, samples=10, test=5), OnlineFed(step=0.1), rounds=9), "client-0")
 
 
-def wait_for(source, seconds=60.0):
-    """The next sample of a source that may take its time."""
-    end = time.monotonic() + seconds
-    while not source.ready() and not source.over and time.monotonic() < end:
-        time.sleep(0.005)
-    return source.look(None)
+class Waiting(queue.Queue):
+    """Where a source finds what came from outside: whoever looks waits until there is something."""
+
+    def empty(self):
+        return False
+
+    def get_nowait(self):
+        return self.get(timeout=LATEST)
+
+
+def waiting(source):
+    """The source, not polled but waited for."""
+    source.box = Waiting(getattr(source.box, "maxsize", 0))
+    return source
 
 
 def test_a_csv_file_that_grows(tmp_path):
@@ -90,12 +101,12 @@ def test_a_users_generator(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def samples(name):\n    for i in range(5):\n        yield None\n        yield [i, len(name)], 2.0 * i\n"
     )
-    source = source_of(line_view(), "mine.py:samples", tmp_path)
-    assert [wait_for(source)[1].features.tolist() for _ in range(3)] == [[0, 8], [1, 8], [2, 8]]
-    again = source_of(line_view(), "mine.py:samples", tmp_path)
+    source = waiting(source_of(line_view(), "mine.py:samples", tmp_path))
+    assert [source.look(None)[1].features.tolist() for _ in range(3)] == [[0, 8], [1, 8], [2, 8]]
+    again = waiting(source_of(line_view(), "mine.py:samples", tmp_path))
     again.restore(source.state())
-    assert wait_for(again)[1].features.tolist() == [3, 8], "what was used before a crash is skipped"
-    assert wait_for(again)[0] and not wait_for(again)[0] and again.over
+    assert again.look(None)[1].features.tolist() == [3, 8], "what was used before a crash is skipped"
+    assert again.look(None)[0] and not again.look(None)[0] and again.over
     with pytest.raises(BadInput, match="a class or function of"):
         source_of(line_view(), "mine.py:nothing", tmp_path)
     with pytest.raises(BadInput, match="2 finite inputs"):
@@ -110,13 +121,15 @@ def test_a_users_file_that_does_not_load_is_said(code, tmp_path):
 
 
 def test_a_generator_that_waits_for_its_sensor_does_not_hold_the_node_up():
+    sensed = threading.Event()
+
     def slowly(name):
-        time.sleep(600)
+        sensed.wait(LATEST)
         yield [1, 2], 3
 
     source = GeneratorSource(line_view(), slowly)
-    begun = time.monotonic()
-    assert not source.ready() and time.monotonic() < begun + 60
+    assert not source.ready()
+    sensed.set()
 
 
 def test_generators_that_fail_are_said_and_what_is_no_sample_is_skipped():
@@ -128,12 +141,12 @@ def test_generators_that_fail_are_said_and_what_is_no_sample_is_skipped():
         yield from (3, ([1, 2, 3], 4), ([1, "x"], 4), ([5, 6], 7), ([8, 9], 10))
 
     with pytest.raises(Halted, match="failing failed with OSError: no such sensor"):
-        wait_for(GeneratorSource(line_view(), failing))
-    source = GeneratorSource(line_view(), strange)
-    assert wait_for(source)[1].features.tolist() == [5, 6] and source.skipped == 3
-    again = GeneratorSource(line_view(), strange)
+        waiting(GeneratorSource(line_view(), failing)).look(None)
+    source = waiting(GeneratorSource(line_view(), strange))
+    assert source.look(None)[1].features.tolist() == [5, 6] and source.skipped == 3
+    again = waiting(GeneratorSource(line_view(), strange))
     again.restore(source.state())
-    assert wait_for(again)[1].features.tolist() == [8, 9]
+    assert again.look(None)[1].features.tolist() == [8, 9]
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["all data is used", "the server is done"])
@@ -170,13 +183,13 @@ def test_data_that_comes_one_by_one_needs_an_algorithm_that_learns_so(tmp_path):
 def test_an_mqtt_topic(tmp_path, caplog):
     pytest.importorskip("paho.mqtt")
     with Broker() as broker:
-        source = source_of(line_view(), f"mqtt://127.0.0.1:{broker.port}/room/{{name}}", tmp_path)
+        source = waiting(source_of(line_view(), f"mqtt://127.0.0.1:{broker.port}/room/{{name}}", tmp_path))
         try:
-            assert broker.subscribed.wait(60), "it subscribes"
+            assert broker.subscribed.wait(LATEST), "it subscribes"
             assert broker.topics == ["room/client-0"] and broker.name == "archipel-client-0"
             for message in ("1,2,3", "who goes there", "1,2,3,4", "nan,1,2", "", "4,5,6"):
                 broker.publish("room/client-0", message)
-            seen = [wait_for(source)[1] for _ in range(2)]
+            seen = [source.look(None)[1] for _ in range(2)]
             assert [(*data.features.tolist(), data.target[0]) for data in seen] == [(1, 2, 3), (4, 5, 6)]
             assert source.skipped == 4 and caplog.text.count("not a sample") == 1
         finally:
@@ -188,12 +201,12 @@ def test_an_mqtt_topic_in_json(tmp_path):
     pytest.importorskip("paho.mqtt")
     with Broker() as broker:
         view = raw_view(tmp_path)
-        source = source_of(view, f"mqtt://127.0.0.1:{broker.port}/room", tmp_path)
+        source = waiting(source_of(view, f"mqtt://127.0.0.1:{broker.port}/room", tmp_path))
         try:
-            assert broker.subscribed.wait(60)
+            assert broker.subscribed.wait(LATEST)
             for message in ('{"temperature": 18, "place": "bay", "salinity": 32}', '{"temperature": 1}', "0,sea,30"):
                 broker.publish("room", message)
-            seen = [wait_for(source)[1] for _ in range(2)]
+            seen = [source.look(None)[1] for _ in range(2)]
             assert [(*data.features.tolist(), data.target[0]) for data in seen] == [(1, 0, 1, 1), (-2, 1, 0, 0)]
             assert source.skipped == 1
         finally:
@@ -273,7 +286,7 @@ def test_generators_and_labels_by_the_names_of_columns(tmp_path):
         yield [0], ""
         yield ["24"], " yes "
 
-    source = GeneratorSource(view, samples)
-    seen = [wait_for(source)[1] for _ in range(3)]
+    source = waiting(GeneratorSource(view, samples))
+    seen = [source.look(None)[1] for _ in range(3)]
     assert [(*data.features.tolist(), data.target[0]) for data in seen] == [(1, 1, 1), (-1, 1, -1), (2, 1, 1)]
     assert source.skipped == 2

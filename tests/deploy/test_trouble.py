@@ -4,7 +4,6 @@ import resource
 import signal
 import socket
 import sys
-import time
 
 import pytest
 from harness import simulated
@@ -14,6 +13,7 @@ from test_replay import SMALL, TABLE
 from archipel.deploy import keys
 from archipel.deploy.proxy import free_port
 from archipel.deploy.store import Halted
+from waiting import wait_for_end, wait_until
 
 pytest.importorskip("zenoh")
 
@@ -98,15 +98,11 @@ def test_nodes_end_when_whoever_started_them_is_killed(tmp_path):
     path = tmp_path / "federation.toml"
     path.write_text(TABLE["pao-fed-c2"].with_(rounds=100_000).to_toml())
     with Process(sys.executable, "-m", "archipel", "up", path, "--out", tmp_path / "out") as up:
-        wait_until(lambda: len(list((tmp_path / "out").glob("nodes/*/status.json"))) == 7)
+        nodes = [tmp_path / "out" / "nodes" / name for name in ("server", *(f"client-{k}" for k in range(6)))]
+        wait_until(lambda: all((node / "status.json").exists() for node in nodes), *nodes)
         before = processes_in(tmp_path)
         assert len(before) >= 8
         up.process.send_signal(signal.SIGKILL)
-        wait_until(lambda: not processes_in(tmp_path))
-
-
-def wait_until(holds, seconds=600.0):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+        for pid in before:
+            wait_for_end(pid)
+        assert not processes_in(tmp_path)

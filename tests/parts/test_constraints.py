@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from archipel.errors import BadInput
@@ -18,8 +18,6 @@ REGIONS = {
     "floored": regions.simplex(SIZE, 2.0, 0.3),
 }
 seeds = st.integers(0, 2**32 - 1)
-settings.register_profile("busy machine", deadline=None)
-settings.load_profile("busy machine")
 
 
 def some(seed):

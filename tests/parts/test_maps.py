@@ -31,8 +31,6 @@ MAPS = EUCLIDEAN | {
     "floored entropy": mirror.entropy(regions.simplex(SIZE, 2.0, 0.3)),
 }
 seeds = st.integers(0, 2**32 - 1)
-settings.register_profile("busy machine", deadline=None)
-settings.load_profile("busy machine")
 
 
 def points(seed, many):

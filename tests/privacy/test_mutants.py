@@ -385,6 +385,14 @@ def test_the_leak_is_caught(name):
 HONEST = list({id(catcher): catcher for *_, catcher in MUTANTS.values()}.values())
 
 
-@pytest.mark.parametrize("which", range(len(HONEST)))
+def runs_by_itself(catcher):
+    """Whether it is a test of its own."""
+    return getattr(catcher, "func", catcher).__module__.startswith("mutants_")
+
+
+@pytest.mark.parametrize(
+    "which",
+    [pytest.param(n, marks=pytest.mark.long) if runs_by_itself(one) else n for n, one in enumerate(HONEST)],
+)
 def test_without_a_leak_nothing_is(which):
     HONEST[which]()

@@ -306,7 +306,7 @@ class Meeting:
 
     def descend(self, model, data, rows, step):
         self.busy += 1
-        self.barrier.wait(60)
+        self.barrier.wait(600)
         assert self.busy == 1
         self.busy -= 1
 

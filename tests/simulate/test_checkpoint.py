@@ -147,7 +147,7 @@ def killed(description, folder, after=3, when="after", *options):
         [sys.executable, "-c", KILLED, str(after), when, "run", str(description), "--out", str(folder)]
         + ["--checkpoint", "0", *options],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=False,
-        timeout=280,
+        timeout=600,
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert not (folder / "metrics.csv").exists()
@@ -159,7 +159,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "deep", "own budgets"])
+@pytest.mark.parametrize("family", [*FAMILIES, "deep", pytest.param("own budgets", marks=pytest.mark.long)])
 def test_a_run_that_was_killed_ends_with_the_bits_of_one_that_was_not(family, folder, archipel):
     if family in FAMILIES:
         federation = FAMILIES[family]

@@ -23,8 +23,6 @@ REGIONS = {
     "floored": regions.simplex(SIZE, 1.5, 0.2),
 }
 seeds = st.integers(0, 2**32 - 1)
-settings.register_profile("busy machine", deadline=None)
-settings.load_profile("busy machine")
 
 
 def recorded(seed):

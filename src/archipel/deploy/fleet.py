@@ -204,7 +204,10 @@ class Fleet:
             self.kill(name)
         if self.starter.stdin:
             self.starter.stdin.close()
-        self.starter.wait(10)
+        try:
+            self.starter.wait(10)
+        except subprocess.TimeoutExpired:  # its nodes are gone: nothing is lost with it
+            self.starter.kill()
         for proxy in self.proxies.values():
             proxy.close()
 
