@@ -34,7 +34,7 @@ def play(rule, x, share, radius=0.0, steps=0, start=None):
     """A rule on whole vectors."""
     rows, size = x.shape
     out = np.zeros(size) if start is None else start.copy()
-    scratch = Scratch(np.zeros(rows), np.zeros(rows), np.zeros(size))
+    scratch = Scratch(np.zeros(rows), np.zeros(rows), np.zeros(size), np.zeros(size))
     rule(out, x.copy(), np.ones_like(x), rows, scratch, Rule(share, radius, steps))
     return out
 

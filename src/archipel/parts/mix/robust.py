@@ -160,7 +160,7 @@ class Robust(Mix, Checked):
         """Room for every sender, and for oneself."""
         rows, dtype = place.most_heard + int(place.own), place.dtype
         table, buffer = np.zeros((rows, place.size), dtype), place.of_change or not share.whole
-        scratch = Scratch(np.zeros(rows, dtype), np.zeros(rows, dtype), np.zeros(place.size, dtype))
+        scratch = Scratch(np.zeros(rows, dtype), np.zeros(rows, dtype), np.zeros(place.size), np.zeros(place.size))
         fresh = np.zeros((2, place.size if buffer else 0), dtype)
         return Heard(table, table.copy(), np.zeros(rows, np.uint8), fresh, scratch)
 

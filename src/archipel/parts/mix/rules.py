@@ -23,7 +23,8 @@ from archipel.node import add_scaled, assign, fast, fill, kernel
 class Scratch(NamedTuple):
     values: Any  # (rows,)
     scores: Any  # (rows,)
-    step: Any  # (size,)
+    step: Any  # (size,), in float64 as `point` is: what is near a word is drawn from it by its distance alone
+    point: Any  # (size,)
 
 
 class Rule(NamedTuple):
@@ -202,22 +203,24 @@ def multi_krum(out: Any, words: Any, said: Any, count: Any, scratch: Any, settin
 @kernel
 def geometric_median(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
     """z = sum_i x_i / max(nu, ||x_i - z||), over the sum of the weights; `radius` is nu."""
-    real = out.dtype.type
+    real, point = scratch.point.dtype.type, scratch.point
+    assign(point, out)
     for _ in range(settings.steps):
         weights = real(0)
         fill(scratch.step, 0)
         for i in range(count):
-            weight = real(1) / max(real(settings.radius), real(math.sqrt(distance(words[i], out))))
+            weight = real(1) / max(real(settings.radius), real(math.sqrt(distance(point, words[i]))))
             add_scaled(scratch.step, weight, words[i])
             weights += weight
-        fill(out, 0)
-        add_scaled(out, real(1) / weights, scratch.step)
+        fill(point, 0)
+        add_scaled(point, real(1) / weights, scratch.step)
+    assign(out, point)
 
 
 @kernel
 def centred_clipping(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
     """v += the mean of (x_i - v) min(1, tau / ||x_i - v||); `radius` is tau."""
-    real = out.dtype.type
+    real = scratch.step.dtype.type
     for _ in range(settings.steps):
         fill(scratch.step, 0)
         for i in range(count):
