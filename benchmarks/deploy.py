@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from archipel import Federation, PaoFed, Synthetic
-from archipel.bench import peak_mb
+from archipel.bench.measuring import peak_mb
 from archipel.deploy import keys, wire
 from archipel.deploy.assemble import read_status
 from archipel.deploy.node import open_node

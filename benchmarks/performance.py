@@ -23,7 +23,7 @@ HEAD = """# How fast, and what bounds it
 
 `make bench` writes this page. Every row is measured in one process, on one thread, in seconds of the processor, against
 
-- the same work as a person would write it in vectorised NumPy and sparse SciPy (`src/archipel/bench_numpy.py`);
+- the same work as a person would write it in vectorised NumPy and sparse SciPy (`src/archipel/bench/renditions.py`);
 - the bare arithmetic (`src/archipel/simulate/kernels.py`): compiled loops over the same tables, without draws,
   absences, delays, messages or an engine.
 

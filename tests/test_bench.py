@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from archipel import bench
+from archipel.bench import cases, measuring
 from archipel.errors import BadInput
 
 SMALL = {"w1": 7, "gossip": 40, "zcdp-nfl": 40, "servers": 500}
@@ -37,10 +38,10 @@ def test_the_bare_kernel_of_servers_is_their_arithmetic():
     from archipel.algorithms.pgfl import ClusterFl
     from archipel.simulate.records import held
 
-    federation = bench.servers(500).with_(algorithm=ClusterFl(), rounds=4, every=4, engine="plain")
+    federation = cases.servers(500).with_(algorithm=ClusterFl(), rounds=4, every=4, engine="plain")
     instance = federation.instance()
-    of, engine = bench.agreeing(instance), federation.engine_of(instance)
-    bench.built("servers")(4, held(of), np.zeros(of.basis.shape[1]), float(instance.plan.settings.learn.penalty))
+    of, engine = cases.agreeing(instance), federation.engine_of(instance)
+    cases.built("servers")(4, held(of), np.zeros(of.basis.shape[1]), float(instance.plan.settings.learn.penalty))
     engine.advance(0, 4)
     client = instance.plan.tables["client"]
     for ours, theirs in ((client.model, of.models), (client.mix.dual, of.duals), (client.mix.base, of.bases[of.place])):
@@ -49,9 +50,9 @@ def test_the_bare_kernel_of_servers_is_their_arithmetic():
 
 
 def test_a_row_has_its_ratios(monkeypatch):
-    monkeypatch.setattr(bench, "SECONDS", 0.02)  # a row, not a measurement
-    monkeypatch.setattr(bench, "REPEATS", 2)
-    row = bench.measured("gossip", 50)
+    monkeypatch.setattr(measuring, "SECONDS", 0.02)  # a row, not a measurement
+    monkeypatch.setattr(measuring, "REPEATS", 2)
+    row = measuring.measured("gossip", 50)
     assert row["times_numpy"] == pytest.approx(row["updates_per_s"] / row["numpy_updates_per_s"], abs=0.01)
     assert row["times_kernel"] == pytest.approx(row["kernel_updates_per_s"] / row["updates_per_s"], abs=0.01)
     assert min(row["updates_per_s"], row["peak_mb"]) > 0
