@@ -7,6 +7,7 @@ sensitivity (a test checks it), a Gaussian's worst case is one direction.
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,16 @@ def composed(history: Any, interval: float) -> Any:
         total = total.compose(plds.from_gaussian_mechanism(1.0, sensitivity=mu, value_discretization_interval=interval))
     for release, times in history.counts:
         if not isinstance(release, Gaussian):
-            one = _single(plds, release, interval)
-            total = total if one is None else total.compose(one.self_compose(times))
+            found = _several(plds, release, interval, times)
+            total = total if found is None else total.compose(found)
     return total
+
+
+@lru_cache(maxsize=32)  # of up to 3 MB each
+def _several(plds: Any, release: Any, interval: float, times: int) -> Any:
+    """A release so many times: what was paid before is looked at again with each that is planned."""
+    one = _single(plds, release, interval)
+    return None if one is None else one.self_compose(times)
 
 
 def _single(plds: Any, release: Any, interval: float) -> Any:
