@@ -41,6 +41,10 @@ class Replay:
     def heard(self, numbers: Collection[int]) -> None:
         """These neighbours are there."""
 
+    def gave_up(self, missing: Collection[int]) -> bool:
+        """Whether these are not waited for any more."""
+        return False
+
     def answered(self, n: int) -> None:
         """The server is in round n now."""
 
@@ -54,7 +58,8 @@ class Replay:
 class Quorum(Replay):
     """A round ends when a share of the neighbours that are there has reported, or at the deadline.
 
-    Who misses a deadline is not waited for until it is heard again. While nobody is there, nothing goes on.
+    Who misses a deadline is not waited for until it is heard again. While nobody is there, nothing goes on; a
+    server goes on with the other servers.
     """
 
     replay = False
@@ -82,6 +87,9 @@ class Quorum(Replay):
 
     def heard(self, numbers: Collection[int]) -> None:
         self.away.difference_update(numbers)
+
+    def gave_up(self, missing: Collection[int]) -> bool:
+        return self.away.issuperset(missing)
 
 
 class Clock(Replay):
