@@ -93,13 +93,13 @@ class Pgfl(Admm):
         mixed = servers.Clusters(self.penalty, edge, taus_of(self.tau, self.decay, setup.rounds), some, view.place)
         learned = clients.Primal(self.penalty, change, guard.radius)
         client = self.clients(view, solving_state(data, 2 * self.weights(setup, view)), made.state)
-        if policy is None:
-            client = client._replace(protect=client.protect._replace(told=client.model))  # by another name
         server = self.servers(setup, view)
         if self.start == "optimum" and task.local_only:
             raise BadInput("algorithm.start", self.start, '"zero": nobody sees everyone\'s data')
         if self.start == "optimum":
             self.start_at(setup, view, client, server)
+        if policy is None:  # what is told is the model
+            client = client._replace(protect=client.protect._replace(told=client.model[:, :0].copy()))
         for s in range(view.servers if some else 0):
             servers.choose(server.mix.asked[s], server.mix.members[s, 0], some, key_of(setup.seed, s, BEFORE))
         client.mix.asked[:, 0] = server.mix.asked[view.server, view.place]

@@ -110,8 +110,8 @@ class Mailbox:
             self.report(i, turn, n)
         elif kind == wire.ASK:
             self.asks[i] = turn, n
-            for earlier in range(turn):  # it has said all that; where this state is lost, to the one before
-                if self.is_turn[earlier] and i in self.speakers[earlier]:
+            for earlier in range(self.first_tell if turn == self.first_tell else 0):
+                if i in self.speakers[earlier]:  # it has said that; where a state was lost, to the one before
                     self.report(i, earlier, n)
         elif kind in (wire.TOLD, wire.NOTHING):
             self.told[turn] = Told(kind, n, frame.body)
