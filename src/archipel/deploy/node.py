@@ -230,11 +230,10 @@ class Node:
             return
         self.looked = now
         for name, other in self.office.neighbours.items():
-            if not other.letters:  # no answer is expected
-                other.when = now
-            elif now > max(other.when, self.begun) + self.deploy.forget:
+            if other.letters and now > max(other.when, self.begun) + self.deploy.forget:
                 LOG.warning("%s has not answered for %g seconds: its letters are dropped", name, self.deploy.forget)
                 self.office.forget(other)
+        self.player.ask_again()
 
     def say_goodbye(self) -> None:
         """A server tells who still asks that it is over."""

@@ -62,6 +62,8 @@ class PostOffice:
             if last.kind == wire.QUIET and last.turn == turn and not last.also_asks:
                 other.letters[-1] = letter  # silence up to a round says it all
                 return
+        if not other.letters:
+            other.when = self.world.now()  # from here on an answer is expected
         other.drop_superseded(letter)
         other.letters.append(letter)
 
