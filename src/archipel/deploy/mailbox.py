@@ -175,6 +175,11 @@ class Mailbox:
         known = np.maximum(self.reported.max(1, initial=-1), self.there.max(1, initial=-1) // 2)
         return min([int(n) for i, n in enumerate(known) if i not in away and n >= 0], default=0)
 
+    def beyond(self, turn: int, n: int) -> bool:
+        """Whether somebody is known to be in a later turn of round n, or in a later round."""
+        later = self.reported[:, turn + 1 :], self.there[:, turn + 1 :] // 2
+        return any(int(rounds.max(initial=-1)) >= n for rounds in later)
+
     def refuse(self, i: int, fault: str) -> None:
         self.faults[fault] += 1
         if self.faults[fault] == 1:

@@ -350,15 +350,10 @@ class Player:
         hears = tables.ever if self.pace.replay else tables.hears[self.round % len(tables.hears)]
         hears = hears[~self.mailbox.left[hears]]
         missing = hears[self.mailbox.reported[hears, i] < self.round].tolist()
-        enough = self.pace.enough(waiting.REPORTS, self.round, missing, len(hears), self.since)
-        return enough or (self.pace.gave_up(missing) and self.overtaken(i))
-
-    def overtaken(self, i: int) -> bool:
-        """Whether others are beyond this turn: a server whose clients are all away goes on with the other servers."""
-        if self.plan.masks is not None:  # nobody knows a sum of none
-            return False
-        later = self.mailbox.reported[:, i + 1 :], self.mailbox.there[:, i + 1 :] // 2
-        return any(int(rounds.max(initial=-1)) >= self.round for rounds in later)
+        if self.pace.enough(waiting.REPORTS, self.round, missing, len(hears), self.since):
+            return True
+        # A server whose clients are all away goes on with the other servers; but nobody knows a masked sum of none.
+        return self.plan.masks is None and self.pace.gave_up(missing) and self.mailbox.beyond(i, self.round)
 
     def merge(self, i: int) -> None:
         """Hear all that arrived for this round, in the order of a simulation, and merge it."""
