@@ -323,7 +323,7 @@ def test_in_95_of_100_runs_nobody_is_stopped_early(budgets):
 
 
 def test_a_client_whose_budget_is_spent_says_nothing(monkeypatch):
-    monkeypatch.setattr(personal, "COUNTS", {"binomial": lambda *_: 1})
+    monkeypatch.setitem(personal.COUNTS, "binomial", lambda *_: 1)
     instance, engine = prepared(SMALL, PldpFl("uniform", **FAST, pretrain=0), 30)
     engine.advance(0, 30)
     clients = instance.plan.tables["client"]

@@ -60,7 +60,7 @@ def suite(module, test, *arguments):
 @contextmanager
 def leaking(module, name, make):
     """Replace a function or a method wherever it is, also where it comes to be while the leak is there."""
-    owner = sys.modules[module]
+    owner = importlib.import_module(module)
     for part in name.split(".")[:-1]:
         owner = getattr(owner, part)
     name = name.split(".")[-1]
@@ -231,8 +231,8 @@ def mean_samples(true):
 def leaky_dual(true):
     """PGFL: the dual moves by the model before its noise."""
 
-    def follow(me, settings):
-        true(me, settings)
+    def follow(me, told, settings):
+        true(me, told, settings)
         me.mix.dual[:] += 1e3 * me.model
 
     return follow
