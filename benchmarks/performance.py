@@ -68,13 +68,11 @@ LARGE = """A million clients for 2,000 rounds of the article's setting, one comm
 ones: 241 ns an update, and 10.1 GB at most, against 225 ns at 100,000 clients and 244 ns at a million. Memory does
 not depend on rounds.
 
-W2, ten clients that train a CNN of 1.66 million weights (`benchmarks/w2.py`), seconds of the processor a round, one
-thread for each, two rounds in one run at a load of 10: bare PyTorch 6.6, ours 6.4, FedLab 6.4, NVFlare 6.7, Flower
-7.5. By the clock, on two cores, NVFlare was the quickest of them, as it trains two networks at a time: 6.6, ours one
-after the other 11.8, bare PyTorch 12.1, Flower 13.2, FedLab 17.9. Since then networks that are too large to go side by
-side train on a thread a core, with the bits of one after the other. Again, without Flower and FedLab, medians of six
-rounds, in turn, at a load of 3 to 6: by the clock ours 4.4, NVFlare 5.2, bare PyTorch 5.7, ours on one thread 5.9; of
-the processor 6.3, 6.3, 5.6 and 5.9."""
+W2, ten clients that train a CNN of 1.66 million weights (`benchmarks/w2.py`), on two cores with nothing else to do, all
+in one run, medians of four rounds in seconds: by the clock ours 2.95, bare PyTorch on two threads 3.00, Flower 3.35,
+NVFlare 4.86, FedLab 5.83, bare PyTorch on one thread 5.97; of the processor ours 5.77, bare on two threads 5.80, FedLab
+5.83, bare on one 5.97, Flower 6.27, NVFlare 6.46. Large networks train on a thread a core, with the bits of one after
+the other."""
 
 
 def jax_w1(repeats=5):
