@@ -180,6 +180,11 @@ class Mailbox:
         later = self.reported[:, turn + 1 :], self.there[:, turn + 1 :] // 2
         return any(int(rounds.max(initial=-1)) >= n for rounds in later)
 
+    def company(self, away: Collection[int]) -> bool:
+        """Whether somebody takes part, of whom it is not known that it is away or has left."""
+        known = (self.reported.max(1, initial=-1) >= 0) | (self.there.max(1, initial=-1) >= 0)
+        return any(i not in away and not self.left[i] for i in np.flatnonzero(known))
+
     def refuse(self, i: int, fault: str) -> None:
         self.faults[fault] += 1
         if self.faults[fault] == 1:

@@ -58,8 +58,8 @@ class Replay:
 class Quorum(Replay):
     """A round ends when a share of the neighbours that are there has reported, or at the deadline.
 
-    Who misses a deadline is not waited for until it is heard again. While nobody is there, nothing goes on; a
-    server goes on with the other servers.
+    Who misses a deadline is not waited for until it is heard again. While nobody is there, nothing goes on;
+    if only those are away of whom a turn waits, it goes on with the others.
     """
 
     replay = False

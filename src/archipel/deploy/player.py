@@ -287,7 +287,7 @@ class Player:
             return True
         says = [w for w in self.mailbox.numbered(self.view.says(i, self.round)) if not self.mailbox.left[w]]
         missing = [w for w in says if self.mailbox.there[w, i] < 2 * self.round]
-        return self.pace.enough(waiting.HERE, self.round, missing, len(says), self.since)
+        return self.goes_on(waiting.HERE, i, missing, len(says))
 
     def say(self, i: int) -> None:
         """Act; what is said goes to all that are there. In a replay it may be late, or get lost."""
@@ -350,10 +350,18 @@ class Player:
         hears = tables.ever if self.pace.replay else tables.hears[self.round % len(tables.hears)]
         hears = hears[~self.mailbox.left[hears]]
         missing = hears[self.mailbox.reported[hears, i] < self.round].tolist()
-        if self.pace.enough(waiting.REPORTS, self.round, missing, len(hears), self.since):
+        return self.goes_on(waiting.REPORTS, i, missing, len(hears))
+
+    def goes_on(self, what: str, i: int, missing: list[int], total: int) -> bool:
+        """Whether enough of those who are waited for are there; if none will be, whether others are, to go on with.
+
+        A server goes on when others have: it has no data of its own that tell it how fast.
+        """
+        if self.pace.enough(what, self.round, missing, total, self.since):
             return True
-        # A server whose clients are all away goes on with the other servers; but nobody knows a masked sum of none.
-        return self.plan.masks is None and self.pace.gave_up(missing) and self.mailbox.beyond(i, self.round)
+        if self.plan.masks is not None or not self.pace.gave_up(missing):  # nobody knows a masked sum of none
+            return False
+        return self.mailbox.beyond(i, self.round) if self.source is None else self.mailbox.company(self.pace.away)
 
     def merge(self, i: int) -> None:
         """Hear all that arrived for this round, in the order of a simulation, and merge it."""

@@ -197,7 +197,7 @@ class PostOffice:
             return
         soon = FOREVER
         for other in self.neighbours.values():
-            if not other.heard:
+            if not other.heard and not other.left:  # who left greets if it comes back
                 if now >= other.hello:
                     self.greet(other)
                 soon = min(soon, other.hello)
