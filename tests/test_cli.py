@@ -136,3 +136,9 @@ def test_on_windows_a_deployment_is_a_sentence(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2 and "needs Linux, macOS or Windows" in capsys.readouterr().err
+
+
+def test_the_command_line_loads_numpy_after_it_has_set_its_threads():
+    """NumPy asks how many threads its BLAS has when it is loaded; spinning ones took a fifth of a short run."""
+    script = "import sys, archipel.cli; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)

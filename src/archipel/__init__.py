@@ -52,7 +52,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    home = HOMES.get(name) or classes().get(name)
+    # a module's name is asked for here before it is imported, and must not load all classes
+    home = HOMES.get(name) or (classes().get(name) if name[0].isupper() else None)
     if not home:
         raise AttributeError(f"module 'archipel' has no attribute '{name}'")
     return getattr(import_module(home), name)
