@@ -62,6 +62,10 @@ def test_a_quorum_waits_for_a_share_and_a_deadline_for_the_rest():
     assert alone.wakes(0, now - 3) == now + 2 and alone.wakes(0, now - 6) == float("inf"), (
         "nor does it look all the time"
     )
+    assert alone.gave_up([0, 1], now - 6)
+    alone.heard({1})
+    assert not alone.enough(REPORTS, 0, [0, 1], 2, now - 6) and alone.away == {0}, "who is heard later is there"
+    assert alone.gave_up([0, 1], now - 6) and not alone.gave_up([0, 1], now), "until the next one"
 
 
 def test_a_clock_does_not_wait():

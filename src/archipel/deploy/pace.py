@@ -41,8 +41,8 @@ class Replay:
     def heard(self, numbers: Collection[int]) -> None:
         """These neighbours are there."""
 
-    def gave_up(self, missing: Collection[int]) -> bool:
-        """Whether these are not waited for any more."""
+    def gave_up(self, missing: Collection[int], since: float) -> bool:
+        """Whether these, waited for since a moment, are not any more."""
         return False
 
     def answered(self, n: int) -> None:
@@ -67,6 +67,7 @@ class Quorum(Replay):
     def __init__(self, quorum: float, deadline: float, world: World):
         self.quorum, self.deadline, self.world = quorum, deadline, world
         self.away: set[int] = set()
+        self.missed = -1.0  # since when it waited that missed its deadline: who is heard after that is there
 
     def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
         if not missing:
@@ -77,9 +78,10 @@ class Quorum(Replay):
         here = total - len(missing)
         if here and here >= max(self.least, math.ceil(self.quorum * alive - 1e-9)):
             return True
-        if self.world.now() - since >= self.deadline:
+        if self.world.now() - since >= self.deadline and since != self.missed:
+            self.missed = since
             self.away.update(missing)
-        return bool(here) and self.away.issuperset(missing)
+        return bool(here) and self.gave_up(missing, since)
 
     def wakes(self, n: int, since: float) -> float:
         due = since + self.deadline
@@ -88,8 +90,8 @@ class Quorum(Replay):
     def heard(self, numbers: Collection[int]) -> None:
         self.away.difference_update(numbers)
 
-    def gave_up(self, missing: Collection[int]) -> bool:
-        return self.away.issuperset(missing)
+    def gave_up(self, missing: Collection[int], since: float) -> bool:
+        return since == self.missed or self.away.issuperset(missing)
 
 
 class Clock(Replay):

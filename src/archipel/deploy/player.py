@@ -51,6 +51,7 @@ class Player:
         self.present = not view.has_data
         self.offered = -1, -1  # round and turn for which questions are answered now
         self.asked_ahead = -1  # the round for which the question has left already
+        self.called = -1, -1  # round and step in which it waited alone, and said so
         self.delayed: list[Delayed] = []
         self.kept = [1.0] * len(self.plan.turns)
         self.was_there: list[list[int]] = [[] for _ in self.plan.turns]  # the last rounds in which it was
@@ -359,9 +360,26 @@ class Player:
         """
         if self.pace.enough(what, self.round, missing, total, self.since):
             return True
-        if self.plan.masks is not None or not self.pace.gave_up(missing):  # nobody knows a masked sum of none
+        masked = self.plan.masks is not None  # nobody knows a masked sum of none
+        if masked or not self.pace.gave_up(missing, self.since):
             return False
-        return self.mailbox.beyond(i, self.round) if self.source is None else self.mailbox.company(self.pace.away)
+        if self.source is None:
+            return self.mailbox.beyond(i, self.round)
+        return self.mailbox.company(self.pace.away) or self.call(i)
+
+    def call(self, i: int) -> bool:
+        """Who waits and has given up everybody says once in which round it is: others may wait for it likewise.
+
+        Where links change, they need not be those that it hears in this round, to whom it has said so.
+        """
+        if self.called != (self.round, self.at):
+            self.called = self.round, self.at
+            hears, says = ([o.name for o in others] for others in (self.view.ever_hears(i), self.view.ever_says(i)))
+            for name in hears:
+                self.office.post(name, wire.HERE if self.present else wire.AWAY, i, self.round)
+            for name in [name for name in says if name not in hears] if self.round else ():
+                self.office.post(name, wire.QUIET, i, self.round - 1)
+        return False
 
     def merge(self, i: int) -> None:
         """Hear all that arrived for this round, in the order of a simulation, and merge it."""

@@ -283,10 +283,17 @@ class Observer(Watcher):
             record = self.record(host)
             if host.done or host.node is None or host.node.player.finished or self.alone(host):
                 continue
-            since = self.world.time - max(record.moved, self.calm)
+            since = self.world.time - max(self.moved(record), self.calm)
             self.stall = max(self.stall, since)
             if since > self.bound:
                 raise Wrong(f"{host.name} has been in round {record.round} for {since:.0f} seconds")
+
+    def moved(self, record: Record) -> float:
+        """When it last came to another round; in a replay all wait for who plays earlier rounds again, as it can."""
+        if self.world.deploy.pace != "replay":
+            return record.moved
+        behind = (other for other in map(self.record, self.world.hosts.values()) if other.round <= record.round)
+        return max(other.moved for other in behind)
 
     def alone(self, host: Host) -> bool:
         """Whether nobody is left with whom it could go on."""
