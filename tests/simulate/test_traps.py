@@ -220,6 +220,39 @@ def _reads_beyond(array):
     return array[array.shape[0] + 1]
 
 
+def _writes_to_its_row(me):
+    me.first[0] = 1.0
+
+
+def _writes_beyond(array):
+    array[array.shape[0]] = 1.0
+
+
+def _calls_with_a_row_beyond(table):
+    _writes_to_its_row(compiling.node.row(table, 2))
+
+
+def _calls_what_writes_beyond(table):
+    _writes_beyond(table.first[0])
+
+
+@pytest.mark.parametrize("driver", [_calls_with_a_row_beyond, _calls_what_writes_beyond])
+def test_6_bounds_are_checked_in_node_functions_too(driver):
+    """They were not, for as long as only the driver was asked to: a callee has options of its own."""
+    kernel(_writes_to_its_row), kernel(_writes_beyond)
+    with pytest.raises(IndexError):
+        compiling.build(driver)(Record(Pair(np.ones((2, 3)), Single(np.ones((2, 4))))))
+
+
+def test_6_bounds_are_checked_in_verbs_too():
+    with pytest.raises(IndexError):
+        compiling.build(_assigns_beyond)(np.ones(3), np.ones(2))
+
+
+def _assigns_beyond(to, value):
+    compiling.node.assign(to, value)
+
+
 def test_the_number_of_threads_changes_no_bit():
     problem = Synthetic(clients=100, features=12, test=10, horizon=20, samples=(10, 20))
     federation = Federation(problem, OnlineFed(step=0.2), rounds=20)

@@ -125,7 +125,8 @@ class Rare(Inlined):
     library = Called
 
 
-INLINE = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": Inlined, "_nrt": False}
+CHECKED = {"boundscheck": True} if os.environ.get("ARCHIPEL_BOUNDSCHECK") else {}  # callees do not take it over
+INLINE = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": Inlined, "_nrt": False} | CHECKED
 
 
 def sources() -> list[Path]:
@@ -238,10 +239,7 @@ def compiling() -> Iterator[None]:
 def build(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a driver, once in a process."""
     enable()
-    options = {"nogil": True, "fastmath": MATH, "cache": True, "_nrt": False}
-    if os.environ.get("ARCHIPEL_BOUNDSCHECK"):
-        options["boundscheck"] = True
-    return numba.njit(**options)(function)
+    return numba.njit(nogil=True, fastmath=MATH, cache=True, _nrt=False, **CHECKED)(function)
 
 
 def entry(driver: Any, *arguments: Any) -> Callable[..., Any]:

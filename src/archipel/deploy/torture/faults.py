@@ -116,6 +116,7 @@ class Faults:
         self.copies: dict[str, dict[str, bytes]] = {}
         self.foul: Counter[str] = Counter()  # whose state was tampered with
         self.gone: set[str] = set()  # whose letters are lost for good: another took them, or they were on a lost disk
+        self.lied: set[tuple[str, str]] = set()  # who, and to whom
         for fault in faults:
             simulation.at(fault.at, self.happens, fault)
 
@@ -255,6 +256,7 @@ class Faults:
         """A neighbour with a valid certificate sends what it must not."""
         if host.node is None:
             return False
+        self.lied.add((host.name, fault.other))
         for i in range(1 + fault.which % 8):
             data = hostile(mix(fault.which, i), host.node, fault.other)
             self.simulation.counts["hostile frames"] += 1

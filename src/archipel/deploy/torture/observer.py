@@ -88,6 +88,7 @@ class Observer(Watcher):
         self.words: dict[tuple[str, int, int], set[bytes]] = {}
         self.tampered: dict[str, int] = {}
         self.gone: set[str] = set()  # whose letters others took, or whose disk was lost
+        self.lied: set[tuple[str, str]] = set()  # who, and to whom
         self.calm = float("inf")  # from here on there are no faults
         self.bound = float("inf")  # seconds in which a node must get on then
         self.stall = 0.0  # the longest that was seen
@@ -272,10 +273,14 @@ class Observer(Watcher):
 
     def halted(self, host: Host, sentence: str) -> None:
         if re.search(EXCUSED, sentence):
-            if not self.tampered.get(host.name):
+            if not self.tampered.get(host.name) and not self.was_misled(host, sentence):
                 raise Wrong(f"{host.name} halted without a reason: {sentence}")
         elif not re.search(TRANSIENT, sentence) or not sentence.endswith((".", "?", ")", "e", "r")):
             raise Wrong(f"{host.name} halted: {sentence}")
+
+    def was_misled(self, host: Host, sentence: str) -> bool:
+        """After a restart a node believes who knows it first: no honest one would say that it has got more."""
+        return "has got more" in sentence and any(f"{who} " in sentence for who, to in self.lied if to == host.name)
 
     def check_progress(self) -> None:
         """Called every now and then, when faults have ceased: who can go on goes on."""

@@ -110,7 +110,7 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
     if faults is None:
         faults = chosen(seed, world, chosen_here.calm, COUNT, chosen_here.foul)
     doing = Faults(world, faults)
-    observer.tampered, observer.gone = doing.foul, doing.gone
+    observer.tampered, observer.gone, observer.lied = doing.foul, doing.gone, doing.lied
     world.start_all()
     level = LOG.level
     LOG.setLevel(logging.CRITICAL)
