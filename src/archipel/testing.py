@@ -18,10 +18,10 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 def check_algorithm(federation: Federation, parallel: bool = False) -> None:
     """One definition, every engine, the same models; and what the design asks of an algorithm."""
-    check_engines_agree(federation, parallel)
+    instance, plain = check_engines_agree(federation, parallel)
     check_telling_changes_nothing(federation)
     check_hearing_is_a_fold(federation)
-    check_traffic(federation)
+    check_traffic(federation, instance, plain)
 
 
 def played(federation: Federation, engine: str) -> tuple[Any, Any]:
@@ -32,8 +32,11 @@ def played(federation: Federation, engine: str) -> tuple[Any, Any]:
     return instance, player
 
 
-def check_engines_agree(federation: Federation, parallel: bool) -> None:
-    """The compiled run matches the plain one: to 1e-10 in float64, to 1e-4 in float32; threads never change a bit."""
+def check_engines_agree(federation: Federation, parallel: bool) -> tuple[Any, Any]:
+    """The compiled run matches the plain one: to 1e-10 in float64, to 1e-4 in float32; threads never change a bit.
+
+    Returns the plain run's instance and engine.
+    """
     precision = federation.precision or federation.algorithm.precision
     slow, plain = played(federation, "plain")
     quick, serial = played(federation, "serial")
@@ -50,6 +53,7 @@ def check_engines_agree(federation: Federation, parallel: bool) -> None:
         for role, table in quick.plan.tables.items():
             for (name, a), b in zip(named_leaves(table), leaves(threaded.plan.tables[role])):
                 assert np.array_equal(a, b), f"{role}.{name}: the number of threads changes it"
+    return slow, plain
 
 
 def check_telling_changes_nothing(federation: Federation) -> None:
@@ -86,9 +90,8 @@ def check_hearing_is_a_fold(federation: Federation) -> None:
             assert value.dtype in (dtype, np.float64), f"settings: an array of {value.dtype}, expected {dtype}"
 
 
-def check_traffic(federation: Federation) -> None:
-    """The traffic counter equals what the messages weigh."""
+def check_traffic(federation: Federation, instance: Any, engine: Any) -> None:
+    """The traffic counter of a run equals what its messages weigh."""
     result = federation.with_(engine="plain").run()
-    instance, engine = played(federation, "plain")
     weighed = sum(count * instance.plan.weight(i) for i, count in enumerate(engine.messages))
     assert result.total("bytes") == weighed, f"counted {result.total('bytes')} bytes, the messages weigh {weighed}"

@@ -16,7 +16,7 @@ from archipel.parts.mix.groups import diameter
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.scoring.deviation import adjusted_rand
-from archipel.testing import check_algorithm, check_traffic
+from archipel.testing import check_algorithm, check_traffic, played
 from archipel.topology import Peers, Servers
 
 SMALL = Related(clients=24, size=8, samples=(30, 30), gammas=(-0.6, 0.0, 0.6), noise=0.1, test=20)
@@ -205,7 +205,7 @@ TABLE = {
 
 def test_all_turns_of_one_way_are_counted():
     """Servers tell servers twice a round: what clients said, and models."""
-    check_traffic(TABLE["pgfl"])
+    check_traffic(TABLE["pgfl"], *played(TABLE["pgfl"], "plain"))
 
 
 @pytest.mark.long

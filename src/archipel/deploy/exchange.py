@@ -16,7 +16,7 @@ from archipel.deploy.wire import Frame, tag
 CROWDED = 64  # letters to a neighbour that does not answer, from which on those that a later one supersedes are dropped
 SUPERSEDED = {wire.QUIET: (wire.QUIET,), wire.HERE: (wire.HERE, wire.AWAY), wire.AWAY: (wire.HERE, wire.AWAY)}
 FIRST = 0.5  # seconds until a letter is sent again, before any answer has come
-HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to post.LATEST / 6
+HELLO_EVERY = 0.3  # seconds, while a neighbour has not been heard; doubles up to post.LATEST
 MINUTE = 60.0  # seconds
 LETTER = struct.Struct("<HBBI")  # neighbour, kind, turn and flag, round
 RETURNS = 3  # a neighbour whose earlier store is back so often in a minute runs twice

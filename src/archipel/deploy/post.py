@@ -184,7 +184,7 @@ class PostOffice:
         data = wire.greet(Greeting(other.mine, other.theirs, other.safe_in, other.salted(self.digest)))
         self.traffic["hellos"] += 1
         self.send(other, data)
-        other.pause = min(2 * other.pause, LATEST / 6)
+        other.pause = min(2 * other.pause, LATEST)
         other.hello = self.world.now() + other.pause
 
     def tick(self) -> None:
