@@ -1,5 +1,6 @@
 """Many clients' networks at once: one call of `torch.func.vmap` in place of one of autograd for each client.
 
+Only the way forth is mapped; gradients are those of the sum of all losses, in which each client's model is in its own.
 For small networks what a call costs is what a step costs; for large ones it is the arithmetic, and nothing is gained.
 Which it is follows from the arithmetic of a batch, counted once, and not from a stopwatch: results do not depend on how
 busy a machine is. `MOST_WORK` and `MOST_SIZE` were measured. A module that cannot be mapped over goes one by one.
@@ -96,21 +97,23 @@ class Stack:
     def some(self, asks: Sequence[Any]) -> tuple[Any, Any]:
         """Of a few: their losses, and (clients, size) what they asked for."""
         import torch
-        from torch.func import grad_and_value, vmap
+        from torch.func import vmap
 
         models = np.stack([ask.model for ask in asks])
         parameters, first = self.views(models), asks[0]
         x, y, counted = self.batches(asks)
         if isinstance(first, ClippedSum):
-            summed = vmap(self.clipped(first.bound, NORMS[first.norm]))
-            slopes, losses = summed(parameters, x, y, counted)
+            summed = self.by_layers if self.network.layered else self.by_example
+            losses, slopes = summed(parameters, x, y, counted, first.bound, NORMS[first.norm])
         else:
-            found, losses = vmap(grad_and_value(self.loss))(parameters, x, y)
-            slopes = list(found.values())
+            leaves = [part.requires_grad_() for part in parameters.values()]
+            losses = vmap(self.loss)(parameters, x, y)
+            slopes = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
         if isinstance(first, Descend):
-            torch._foreach_add_(list(parameters.values()), slopes, alpha=-float(first.step))
-            return losses.numpy(), models
-        return losses.numpy(), torch.cat([slope.flatten(1) for slope in slopes], 1).numpy()
+            with torch.no_grad():
+                torch._foreach_add_(leaves, slopes, alpha=-float(first.step))
+            return losses.detach().numpy(), models
+        return losses.detach().numpy(), torch.cat([slope.flatten(1) for slope in slopes], 1).numpy()
 
     def views(self, models: Any) -> dict[str, Any]:
         """Parameters by their names, without a copy, each with a row a client."""
@@ -140,59 +143,56 @@ class Stack:
 
         return self.network.loss(functional_call(self.network.module, parameters, (x,)), y, **how)
 
-    # --- per-example clipping, of one client -----------------------------------------------------------------
+    # --- per-example clipping: (losses, the sums of clipped gradients, a tensor a parameter) ------------------
 
-    def clipped(self, bound: float, norm: Any) -> Any:
-        """(parameters, x, y, counted) -> the sum of clipped gradients, a tensor a parameter, and the losses."""
-        if not self.network.layered:
-            return self.written_down(bound, norm)
-
-        def summed(parameters: Any, x: Any, y: Any, counted: Any) -> tuple[list[Any], Any]:
-            shares, losses = self.shares(parameters, x, y, norm)
-            scale = counted * factors(sum(size for size, _ in shares), bound, norm)
-            return [total for _, weighted in shares for total in weighted(scale)], losses
-
-        return summed
-
-    def shares(self, parameters: Any, x: Any, y: Any, norm: Any) -> tuple[list[tuple[Any, Any]], Any]:
-        """Each layer's share of norms and sums (`per_example.by_layers`), in one pass; and the losses."""
-        from torch.func import grad
+    def by_layers(self, parameters: Any, x: Any, y: Any, counted: Any, bound: float, norm: Any) -> tuple[Any, Any]:
+        """From what goes into each layer and comes back to it, as `per_example.by_layers`."""
+        import torch
+        from torch.func import vmap
 
         layers = self.network.layered
+        still = [x.new_zeros((*x.shape[:2], *self.shapes[layer]), requires_grad=True) for layer in layers]
+        losses, into = vmap(self.watched)(parameters, x, y, still)
+        back = torch.autograd.grad(losses.sum(), still)
 
-        def total(moved: Any) -> Any:
-            into: dict[int, Any] = {}
+        def summed(into: Any, back: Any, counted: Any) -> Any:
+            shares = [share_of(layer, a, b, norm) for layer, a, b in zip(layers, into, back)]
+            scale = counted * factors(sum(size for size, _ in shares), bound, norm)
+            return [total for _, weighted in shares for total in weighted(scale)]
 
-            def keep(i: int) -> Any:
-                def hook(layer: Any, inputs: Any, out: Any) -> Any:
-                    into[i] = inputs[0]
-                    return out + moved[i]
+        return losses, vmap(summed)([a.detach() for a in into], list(back), counted)
 
-                return hook
+    def watched(self, parameters: Any, x: Any, y: Any, moved: Any) -> tuple[Any, Any]:
+        """Each example's loss, with layers' outputs moved, and what went into the layers."""
+        into: dict[int, Any] = {}
 
-            hooks = [layer.register_forward_hook(keep(i)) for i, layer in enumerate(layers)]
-            try:
-                losses = self.loss(parameters, x, y, reduction="none")
-            finally:
-                for hook in hooks:
-                    hook.remove()
-            return losses.sum(), ([into[i] for i in range(len(layers))], losses)
+        def keep(i: int) -> Any:
+            def hook(layer: Any, inputs: Any, out: Any) -> Any:
+                into[i] = inputs[0]
+                return out + moved[i]
 
-        still = [x.new_zeros((len(x), *self.shapes[layer])) for layer in layers]
-        back, (into, losses) = grad(total, has_aux=True)(still)
-        return [share_of(layer, a, b, norm) for layer, a, b in zip(layers, into, back)], losses
+            return hook
 
-    def written_down(self, bound: float, norm: Any) -> Any:
-        """`per_example.by_example`: for any module."""
+        hooks = [layer.register_forward_hook(keep(i)) for i, layer in enumerate(self.network.layered)]
+        try:
+            losses = self.loss(parameters, x, y, reduction="none")
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return losses, [into[i] for i in range(len(hooks))]
+
+    def by_example(self, parameters: Any, x: Any, y: Any, counted: Any, bound: float, norm: Any) -> tuple[Any, Any]:
+        """For any module, as `per_example.by_example`."""
         from torch.func import grad_and_value, vmap
 
         def one(parameters: Any, x: Any, y: Any) -> Any:
             return self.loss(parameters, x[None], y[None])
 
-        def summed(parameters: Any, x: Any, y: Any, counted: Any) -> tuple[list[Any], Any]:
+        def summed(parameters: Any, x: Any, y: Any, counted: Any) -> tuple[Any, Any]:
             found, losses = vmap(grad_and_value(one), in_dims=(None, 0, 0))(parameters, x, y)
             slopes = [slope.flatten(1) for slope in found.values()]
             scale = counted * factors(sum(norm.size(slope) for slope in slopes), bound, norm)
-            return [scale @ slope for slope in slopes], losses
+            return losses, [scale @ slope for slope in slopes]
 
-        return summed
+        found: tuple[Any, Any] = vmap(summed)(parameters, x, y, counted)
+        return found
