@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 TESTS ?= tests src docs README.md
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder # as tests/conftest.py has them
 
+test test-long: export PYTHONDONTWRITEBYTECODE = # tests start many processes: byte code that is kept starts them sooner
+
 .PHONY: demo test test-long test-trackers lint types imports docs dist bench clean
 
 demo: $(VENV)/.core

@@ -1,6 +1,7 @@
 """Numba's traps, as `archipel.simulate.compile` numbers them, each with what avoids it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -30,10 +31,12 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 
 
-def hits_and_misses(cache, name):
+def hits_and_misses(folder, name, keeps_byte_code):
+    """Of a process that runs the package in a folder."""
+    here = {"ARCHIPEL_CACHE": str(folder / "cache"), "PYTHONPATH": str(folder)}
     run = subprocess.run(
         [sys.executable, "-c", PLAY, name],
-        env={**os.environ, "ARCHIPEL_CACHE": str(cache)},
+        env={**os.environ, **here, "PYTHONDONTWRITEBYTECODE": "" if keeps_byte_code else "1"},
         capture_output=True,
         text=True,
         check=True,
@@ -43,9 +46,12 @@ def hits_and_misses(cache, name):
 
 
 def test_1_kernels_hit_the_cache_in_a_new_process_however_many_threads_it_has(tmp_path):
-    assert hits_and_misses(tmp_path, "serial") == (0, 1)
-    assert hits_and_misses(tmp_path, "serial") == (1, 0)
-    assert hits_and_misses(tmp_path, "parallel") == (1, 0)
+    """And whether or not Python has read the byte code of their files, or made it."""
+    shutil.copytree(compiling.PACKAGE, tmp_path / "archipel", ignore=shutil.ignore_patterns("__pycache__"))
+    assert hits_and_misses(tmp_path, "serial", keeps_byte_code=False) == (0, 1)
+    assert hits_and_misses(tmp_path, "serial", keeps_byte_code=True) == (1, 0)
+    assert (tmp_path / "archipel" / "__pycache__").exists()
+    assert hits_and_misses(tmp_path, "parallel", keeps_byte_code=True) == (1, 0)
 
 
 def test_3_functions_that_are_only_inlined_are_not_made_machine_code_of(monkeypatch, tmp_path):

@@ -14,6 +14,8 @@
 9. fastmath with `nnan` and `ninf` assumes there is no NaN: both are left out.
 10. Matrix loops are slow in plain Python: the verbs of `archipel.node` have a NumPy form and a loop.
 11. A call of a node function costs more than what most of them do: all are inlined by force.
+12. Numba looks for a kernel by pickles of what it closes over, and these are other bytes once Python has kept the byte
+    code of a file: the second run compiled all over again. Ours are found by names (`Named`).
 """
 
 import gc
@@ -27,12 +29,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.serialize import dumps
 from numba.extending import overload, register_jitable
 from numba.np import linalg
 
@@ -152,6 +157,40 @@ def stamp() -> str:
     return digest.hexdigest()[:16]
 
 
+class Named(FunctionCache):  # type: ignore[misc]
+    """Kernels by the names of what they close over: what stands behind the names is in the folder's."""
+
+    def _index_key(self, signature: Any, codegen: Any) -> Any:
+        name = hashlib.sha256(repr(described(self._py_func, {})).encode()).hexdigest()
+        return signature, codegen.magic_tuple(), name
+
+
+def described(value: Any, known: dict[int, int]) -> Any:
+    """What is the same for the same value in every process; what has been met before is a number."""
+    if value is None or isinstance(value, int | float | str | bytes | np.generic | np.dtype):
+        return repr(value)
+    if id(value) in known:
+        return known[id(value)]
+    known[id(value)] = len(known)
+    if isinstance(value, type | FunctionType | ModuleType):
+        name = value.__name__ if isinstance(value, ModuleType) else (value.__module__, value.__qualname__)
+        return name, [described(each, known) for each in (behind(value) if isinstance(value, FunctionType) else ())]
+    if isinstance(value, CodeType):
+        return [described(each, known) for each in (value.co_code, value.co_names, value.co_consts)]
+    if isinstance(value, tuple | list):
+        return type(value).__qualname__, [described(each, known) for each in value]
+    return hashlib.sha256(dumps(value)).hexdigest()
+
+
+def behind(function: FunctionType) -> list[Any]:
+    """What a function closes over; where no file says what it does, also that, and the names that it uses."""
+    found = [function.__defaults__, *(cell.cell_contents for cell in function.__closure__ or ())]
+    if not Path(function.__code__.co_filename).is_file():
+        names = function.__code__.co_names
+        found += [function.__code__, *(function.__globals__[name] for name in names if name in function.__globals__)]
+    return found
+
+
 def cache_folder() -> Path:
     """Where kernels are kept."""
     return cache_home() / "kernels"
@@ -239,7 +278,9 @@ def compiling() -> Iterator[None]:
 def build(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a driver, once in a process."""
     enable()
-    return numba.njit(nogil=True, fastmath=MATH, cache=True, _nrt=False, **CHECKED)(function)
+    driver = numba.njit(nogil=True, fastmath=MATH, _nrt=False, **CHECKED)(function)
+    driver._cache = Named(function)
+    return driver
 
 
 def entry(driver: Any, *arguments: Any) -> Callable[..., Any]:
