@@ -75,7 +75,7 @@ class StandIn:
         settings = bare_config([], [f"tls/{address}"], view.vocabulary.largest)
         settings |= tls(folder / "keys", view.member.name) | access(view.member.name, ["server"])
         self.link = Polled(view.member.name, ["server"], settings)
-        self.office = PostOffice(RealWorld(self.link), ["server"], view.vocabulary, view.digest)
+        self.office = PostOffice(RealWorld(self.link), {"server": view.salt("server")}, view.vocabulary, view.digest)
         self.update = view.vocabulary.write(1, view.plan.turns[1].word)
         self.office.ask("server", 0, 0)
         self.office.commit()

@@ -34,6 +34,14 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True)
+def nothing_large_is_left(request):
+    """A long test may leave gigabytes in cycles, which nobody would look for soon."""
+    yield
+    if request.node.get_closest_marker("long"):
+        gc.collect()
+
+
+@pytest.fixture(autouse=True)
 def no_node_functions_of_others():
     """Kernels are kept by the files of all node functions: with a test's own among them, later ones are made anew."""
     yield

@@ -14,6 +14,7 @@ from archipel.node import emptied, leaves, mapped, named_leaves
 from archipel.turns import Tell
 
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
+SCRATCH = ".room."  # in the name of an array that is written before it is read: what is left there may hang on a tie
 
 
 def check_algorithm(federation: Federation, parallel: bool = False) -> None:
@@ -42,6 +43,8 @@ def check_engines_agree(federation: Federation, parallel: bool) -> tuple[Any, An
     quick, serial = played(federation, "serial")
     for role, table in slow.plan.tables.items():
         for (name, a), b in zip(named_leaves(table), leaves(quick.plan.tables[role])):
+            if SCRATCH in name:
+                continue
             differ = a != b  # a limit may be infinite in both
             gap = float(np.max(np.abs(a[differ].astype(float) - b[differ].astype(float)), initial=0.0))
             size = max(1.0, float(np.max(np.abs(a.astype(float)), initial=0.0)))

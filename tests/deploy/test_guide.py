@@ -18,6 +18,7 @@ from archipel import Federation
 from archipel.bundle import load
 from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
+from archipel.problems.synthetic import NAMES
 from commands import typed
 from waiting import wait_until
 
@@ -186,7 +187,7 @@ def test_up_with_chaos_and_data_of_ones_own(tmp_path):
     draw = np.random.default_rng(1)
     for name in ("client-0", "client-1"):
         rows = "".join(",".join(f"{x:.4f}" for x in draw.standard_normal(5)) + "\n" for _ in range(60))
-        (tmp_path / f"{name}.csv").write_text("a,b,c,d,target\n" + rows)
+        (tmp_path / f"{name}.csv").write_text(",".join((*NAMES, "y")) + "\n" + rows)
     found = archipel("up", "federation.toml", "--chaos", 7, "--out", "out", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "out" / "metrics.csv").read_text().startswith("seed,round,metric,value")
@@ -197,7 +198,7 @@ def test_up_with_chaos_and_data_of_ones_own(tmp_path):
 @pytest.mark.long
 def test_the_guides_generator(tmp_path):
     """The function that the guide shows is one that a device can learn from."""
-    code = block("from where the checkpoint was")
+    code = block("a generator is asked to skip what was used")
     (tmp_path / "sensor.py").write_text(
         code + "\ndef read_inputs():\n    return [0.5, 0.1, 0.2, 0.3]\n\ndef read_target():\n    return 0.25\n"
     )

@@ -370,15 +370,15 @@ class Player:
     def call(self, i: int) -> bool:
         """Who waits and has given up everybody says once in which round it is: others may wait for it likewise.
 
-        Where links change, they need not be those that it hears in this round, to whom it has said so.
+        Those for whom a letter is on its way will hear of it anyway.
         """
         if self.called != (self.round, self.at):
             self.called = self.round, self.at
-            hears, says = ([o.name for o in others] for others in (self.view.ever_hears(i), self.view.ever_says(i)))
-            for name in hears:
-                self.office.post(name, wire.HERE if self.present else wire.AWAY, i, self.round)
-            for name in [name for name in says if name not in hears] if self.round else ():
-                self.office.post(name, wire.QUIET, i, self.round - 1)
+            hears = {other.name: wire.HERE if self.present else wire.AWAY for other in self.view.ever_hears(i)}
+            says = {other.name: wire.QUIET for other in self.view.ever_says(i)} if self.round else {}
+            for name, kind in (says | hears).items():
+                if not self.office.neighbours[name].letters:
+                    self.office.post(name, kind, i, self.round - (kind == wire.QUIET))
         return False
 
     def merge(self, i: int) -> None:
