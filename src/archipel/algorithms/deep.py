@@ -71,7 +71,7 @@ class FedAvgDeep(Deep):
 
     step: float = key(0.1, "the learning rate", above=0, symbol="eta")
     batch: int = key(32, "samples in a step", at_least=1, symbol="B")
-    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, symbol="E")
+    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, at_most=1_000_000, symbol="E")
     local_steps: int = key(0, "steps in a round, at most; 0: whole epochs", at_least=0)
     asked: float = key(1.0, "chance that a server asks a client that is there", above=0, at_most=1)
     sampling: str = key("", "how a server draws whom it asks", choices=("", *SAMPLINGS))
@@ -117,7 +117,7 @@ class DpFedAvgDeep(Deep):
 
     step: float = key(0.1, "the learning rate", above=0, symbol="eta")
     batch: int = key(32, "samples in a step", at_least=1, symbol="B")
-    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, symbol="E")
+    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, at_most=1_000_000, symbol="E")
     local_steps: int = key(0, "steps in a round, at most; 0: whole epochs", at_least=0)
     asked: float = key(0.5, "chance that a server asks a client, in secret", above=0, at_most=1)
     clip: float = key(1.0, "of what a client changes in a round", above=0)

@@ -38,7 +38,7 @@ class LocalEpochs(Composition):
 
     step: float = key(0.05, "how far a batch moves the model", above=0)
     batch: int = key(0, "samples a step, 0 for all of a client's", at_least=0)
-    epochs: int = key(1, "passes over the data a round", at_least=1)
+    epochs: int = key(1, "passes over the data a round", at_least=1, at_most=1_000_000)
     asked: float = key(1.0, "chance that a server asks a client that is there", above=0, at_most=1)
     limit: int = key(0, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 

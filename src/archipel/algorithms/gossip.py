@@ -28,7 +28,7 @@ class Gossip(Composition):
     step: float = key(0.05, "how far a sample, or a batch, moves the model", above=0, symbol="gamma")
     data: str = key("stream", "how samples come", choices=("stream", "stored"))
     batch: int = key(0, "of stored data, samples a step; 0: all", at_least=0)
-    epochs: int = key(1, "of stored data, passes a round", at_least=1)
+    epochs: int = key(1, "of stored data, passes a round", at_least=1, at_most=1_000_000)
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     @property

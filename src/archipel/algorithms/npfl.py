@@ -200,7 +200,7 @@ class NpflRl(Npfl):
     policy: str = key("sac", "what learns tau", choices=tuple(RATES))
     rate: float | None = key(None, "how fast tau learns; none given: the thesis'", at_least=0, symbol="delta")
     range: float = key(0.05, "the width of an actor's actions", above=0, at_most=1, symbol="nu")
-    epochs: int = key(1, "actions a round", at_least=1)
+    epochs: int = key(1, "actions a round", at_least=1, at_most=1_000_000)
     validation: float = key(0.5, "the last share of each peer's samples, not learned from", at_least=0, below=1)
 
     def learning(self) -> tuple[str, float, float, int]:

@@ -120,7 +120,7 @@ class Epochs(ByLearner):
 
     step: float = key(0.1, "the learning rate", above=0, symbol="eta")
     batch: int = key(32, "samples in a step", at_least=1, symbol="B")
-    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, symbol="E")
+    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, at_most=1_000_000, symbol="E")
     local_steps: int = key(0, "steps in a round, at most; 0: whole epochs", at_least=0)
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:

@@ -125,7 +125,7 @@ class Epochs(Learn, Checked):
 
     step: float = key(0.05, "how far a batch moves the model", above=0)
     batch: int = key(0, "samples a step, 0 for all of a client's", at_least=0)
-    epochs: int = key(1, "passes over the data a round", at_least=1)
+    epochs: int = key(1, "passes over the data a round", at_least=1, at_most=1_000_000)
     proximal: float = key(0.0, "the pull towards the model that the round began with", at_least=0, symbol="mu")
 
     def settings(self, setup: Setup) -> Passes:
