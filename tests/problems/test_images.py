@@ -159,8 +159,10 @@ def test_flat_pictures_lie_between_nought_and_one(folder):
 
 
 def test_the_digits_need_no_download():
-    pytest.importorskip("sklearn")
+    theirs = pytest.importorskip("sklearn.datasets").load_digits()
     loaded = images.load("digits")
+    np.testing.assert_array_equal(np.concatenate([loaded.train.x, loaded.test.x]), theirs.images)
+    np.testing.assert_array_equal(np.concatenate([loaded.train.y, loaded.test.y]), theirs.target)
     assert loaded.train.x.shape == (1437, 8, 8) and loaded.test.x.shape == (360, 8, 8)
     assert loaded.train.flat().max() == 1.0
     assert set(loaded.test.y) == set(range(10))

@@ -70,6 +70,14 @@ def clients_of(module, dtype=np.float64, loss=cross_entropy):
     return network, shards, models
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_arithmetic_is_counted_as_pytorch_counts_it(module):
+    network, _, _ = clients_of(MODULES[module])
+    sample = network.scaled(network.sample)
+    stack = side_by_side.Stack(network, sample)
+    assert stack.work == stack.by_counter(sample) > 100
+
+
 def asks_of(kind, shards, models, out):
     rng = np.random.default_rng(2)
     rows = [rng.permutation(SAMPLES)[: 9 if kind in ("descend", "gradient") else 5 + k] for k in range(len(shards))]

@@ -5,7 +5,6 @@ every client carries the K-th part. (The thesis' (3.1) lacks the 1 / D_k.)
 """
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from archipel.describe import key
-from archipel.errors import BadInput, Missing
+from archipel.errors import BadInput
 from archipel.problems.frame import LABEL, NUMBER, Frame
-from archipel.problems.losses.supervised import ABSOLUTE, HUBER, LOGISTIC, LOSSES, SQUARED
+from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import score_of
+from archipel.problems.scoring.centralised import centralised
 from archipel.problems.splits.shards import Shards, numbered
 from archipel.problems.stored import stored_task
 from archipel.problems.task import MOST_CLIENTS, MOST_FEATURES, Problem, Task
@@ -49,7 +49,10 @@ class Regression(Problem):
     l1: float | None = key(None, "the weight of ||w||_1 in the objective; not given: the thesis'", at_least=0)
     l2: float | None = key(None, "the weight of ||w||^2 in the objective; not given: the thesis'", at_least=0)
     test: int = key(500, "how many samples models are tested on", at_least=1)
-    reference: bool = key(True, "whether models are compared with the exact, centralised solution (needs CVXPY)")
+    reference: bool = key(
+        True,
+        "whether models are compared with the exact, centralised solution (other than ridge: needs archipel[exact])",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,38 +116,3 @@ def solution(problem: Regression, seed: int) -> Any:
     kept = problem.clients * problem.samples
     x, y = x[:kept], y[:kept]
     return centralised(x, y, 1 / problem.samples, OBJECTIVES[problem.objective][0], *problem.regulariser(x, y))
-
-
-def centralised(x: Any, y: Any, weight: Any, loss: str, l1: float, l2: float) -> Any:
-    """argmin of sum_i weight_i loss(x_i^T w, y_i) + l1 ||w||_1 + l2 ||w||^2: ridge in closed form, else by CVXPY."""
-    weight = np.broadcast_to(np.asarray(weight, float), y.shape)
-    if loss == "squared" and l1 == 0:
-        scaled = x * weight[:, None]
-        return np.linalg.solve(x.T @ scaled + l2 * np.eye(x.shape[1]), scaled.T @ y)
-    try:
-        import cvxpy as cp
-    except ImportError as lacking:
-        raise Missing(
-            "The centralised solution needs CVXPY: pip install 'archipel[exact]', or set problem.reference = false."
-        ) from lacking
-    model = cp.Variable(x.shape[1])
-    error = x @ model - y
-    losses = {
-        SQUARED: lambda: cp.square(error),
-        ABSOLUTE: lambda: cp.abs(error),
-        LOGISTIC: lambda: cp.logistic(cp.multiply(-y, x @ model)),
-        HUBER: lambda: cp.huber(error, 1.0) / 2,
-    }[LOSSES[loss]]()
-    objective = weight @ losses + l1 * cp.norm1(model) + l2 * cp.sum_squares(model)
-    tolerances = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-12)
-    task = cp.Problem(cp.Minimize(objective))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a gap above 1e-12: far less would do
-        try:
-            task.solve(solver="CLARABEL", **tolerances)
-        except cp.error.SolverError as failed:
-            right = "false, or smaller weights (l1, l2): the centralised solution was not found"
-            raise BadInput("problem.reference", True, right) from failed
-    if model.value is None:
-        raise BadInput("problem.reference", True, f"false: there is no centralised solution ({task.status})")
-    return np.asarray(model.value)

@@ -15,7 +15,8 @@ from archipel.problems.losses.online import ONLINE_LOSSES
 from archipel.problems.losses.supervised import LOSSES
 from archipel.problems.measured import UNCHANGED, framed, measured_task
 from archipel.problems.models.fourier import fourier, mapped
-from archipel.problems.networked import centralised, deviation
+from archipel.problems.networked import deviation
+from archipel.problems.scoring.centralised import centralised
 from archipel.problems.scoring.tested import Losses, Tested
 from archipel.problems.splits.dealing import Split
 from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, hold_groups, remaining, standard
