@@ -58,24 +58,25 @@ def described(folder, rounds, **replaced):
     (folder / "federation.toml").write_text(text)
 
 
-def wait_for_round(folder, name, n):
+def wait_for_status(folder, name):
+    """Until a node has opened its state and says how it is."""
     state = folder / "state" / name
-    wait_until(lambda: read_status(state).get("round", 0) >= n, state)
+    wait_until(lambda: "round" in read_status(state), state)
 
 
 def test_two_terminals(tmp_path, capfd):
-    """Keys, a process for each node in any order, and one of them is killed with kill -9 on the way."""
+    """Keys, a process for each node in any order, and one is killed with kill -9 while it waits for the last."""
     described(tmp_path, 200, deploy="durable = false")
     keys, *nodes = block("then start the nodes, in any order").splitlines()
     made = typed(*words_of(keys), cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert {path.name for path in (tmp_path / "keys").iterdir()} >= {"authority.pem", "server.pem", "client-1.key"}
-    server, first, second = (started(line, tmp_path) for line in nodes)
-    with server, first, second:
-        wait_for_round(tmp_path, "client-0", 20)
-        first.process.send_signal(signal.SIGKILL)
-        assert first.end() == -signal.SIGKILL
-        with started(nodes[1], tmp_path) as again:
+    with started(nodes[0], tmp_path) as server:
+        with started(nodes[1], tmp_path) as first:
+            wait_for_status(tmp_path, "client-0")
+            first.process.send_signal(signal.SIGKILL)
+            assert first.end() == -signal.SIGKILL
+        with started(nodes[1], tmp_path) as again, started(nodes[2], tmp_path) as second:
             assert [node.end() for node in (server, again, second)] == [0, 0, 0], [server.words, again.words]
     assert all(read_status(tmp_path / "state" / name)["done"] for name in ("server", "client-0", "client-1"))
     said = capfd.readouterr().out

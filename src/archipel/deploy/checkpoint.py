@@ -31,7 +31,10 @@ def state_of(player: Player) -> dict[str, Any]:
         "charges": player.account.count(),
         "pace": player.pace.state(),
     }
-    parts = {"me": dict(named_leaves(player.me)), "post": player.office.state(), "mailbox": player.mailbox.state()}
+    if player.named[0] is not player.me:
+        player.named = player.me, {f"me.{name}": array for name, array in named_leaves(player.me)}
+    record |= player.named[1]
+    parts = {"post": player.office.state(), "mailbox": player.mailbox.state()}
     if player.prelude is not None:
         parts["prelude"] = player.prelude.state()
     if player.source is not None:

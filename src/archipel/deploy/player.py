@@ -46,6 +46,7 @@ class Player:
         self.source, self.account = source, account
         self.mailbox = Mailbox(view, office, pace.replay)
         self.me, self.plan = view.me, view.plan
+        self.named: Any = None, {}  # its row, and the arrays in it by their names
         self.round, self.at = 0, 0
         self.data: Any = None
         self.present = not view.has_data
@@ -202,7 +203,7 @@ class Player:
         return self.pace.enough(waiting.TOLD, self.round, missing, 1, self.since)
 
     def take(self, i: int) -> None:
-        """Take what was told; who is told nothing does not take view."""
+        """Take what was told; who is told nothing sits the round out."""
         told = self.mailbox.told.get(i)
         if told is not None and told.round <= self.round:
             del self.mailbox.told[i]

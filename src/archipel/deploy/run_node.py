@@ -96,7 +96,7 @@ def lines_of(order: dict[str, Any]) -> None:
 
 
 def last_words(name: str, problem: Exception, status: int) -> int:
-    """What went wrong, as one sentence; returns the status of the process."""
+    """What went wrong, as one sentence; returns the status of the process: 2 if starting it again does not help."""
     if isinstance(problem, OSError):  # a checkpoint that fails says so itself; this is the ledger, a report, the data
         where = f" ({problem.filename})" if problem.filename else ""
         sentence = f"{name}: {problem.strerror or problem}{where}. Its last checkpoint is whole; start it again."
@@ -106,7 +106,10 @@ def last_words(name: str, problem: Exception, status: int) -> int:
         logging.critical(" ".join(sentence.split()))
     else:
         print(" ".join(sentence.split()), file=sys.stderr)
-    return 2 if isinstance(problem, BadInput | Missing) else status
+    if isinstance(problem, BadInput | Missing):
+        return 2
+    disk_failed = isinstance(problem, OSError) or isinstance(problem.__cause__, OSError)
+    return 1 if disk_failed else status
 
 
 def order_of(arguments: list[str] | None = None) -> dict[str, Any]:

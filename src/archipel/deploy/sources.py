@@ -30,7 +30,7 @@ class ProblemSource:
             is_table = isinstance(array, np.ndarray) and array.ndim and len(array) == self.task.clients
             if is_table and array[self.number].nbytes <= SMALL:
                 self.rows[name] = array
-        self.first = {name: array[self.number].copy() for name, array in self.rows.items()}
+        self.first = {name: array[self.number].tobytes() for name, array in self.rows.items()}
         self.sample = type(self.task.sample)(*[np.zeros_like(array) for array in self.task.sample])
 
     def ready(self) -> bool:
@@ -56,7 +56,7 @@ class ProblemSource:
     def state(self) -> dict[str, Any]:
         """What the stream remembers, as far as it changed."""
         mine = {name: array[self.number] for name, array in self.rows.items()}
-        return {name: row for name, row in mine.items() if not np.array_equal(row, self.first[name])}
+        return {name: row for name, row in mine.items() if row.tobytes() != self.first[name]}
 
     def restore(self, state: dict[str, Any]) -> None:
         for name, row in state.items():

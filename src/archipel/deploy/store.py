@@ -30,7 +30,7 @@ ANEW = "to start anew, remove checkpoint.a, checkpoint.b and rows; keep ledger.j
 
 
 class Halted(RuntimeError):
-    """A node cannot go on; the sentence says why. The command line exits with status 1."""
+    """A node cannot go on; the sentence says why. It exits with status 1, or 2 if it could not begin."""
 
 
 class Torn(Halted):
@@ -40,33 +40,37 @@ class Torn(Halted):
 Data = bytes | memoryview
 
 
-def packed(record: dict[str, Any], keep: Callable[[Data, str], Any] = lambda data, name: None) -> bytes:
+Keep = Callable[[Data, str], Any]
+
+
+def packed(record: dict[str, Any], keep: Keep = lambda data, name: None, large: int = LARGE) -> bytes:
     """A record of numbers, texts, bytes, arrays and lists of any of the first three as bytes.
 
-    `keep` puts large data elsewhere and says where; None: it goes with the rest.
+    `keep` puts what has more than `large` bytes elsewhere and says where; None: it goes with the rest.
 
     >>> unpacked(packed({"round": 3, "model": np.arange(2.0), "letters": [b"ab", b"c"]}))["letters"]
     [b'ab', b'c']
     """
-    return b"".join(parts_of(record, keep))
+    return b"".join(parts_of(record, keep, large))
 
 
-def parts_of(record: dict[str, Any], keep: Callable[[Data, str], Any] = lambda data, name: None) -> list[Data]:
+def parts_of(record: dict[str, Any], keep: Keep = lambda data, name: None, large: int = LARGE) -> list[Data]:
     """The same in parts, none of which is a copy of something large."""
     plain: dict[str, Any] = {}
     parts: list[Data] = []
 
     def put(data: Data, name: str) -> Any:
         """Its size, where it goes with the rest; else where it is."""
-        kept = keep(data, name)
+        kept = keep(data, name) if len(data) > large else None
         if kept is None:
             parts.append(data)
         return len(data) if kept is None else kept
 
     for name, value in record.items():
         if isinstance(value, np.ndarray):
-            flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-            plain[name] = {"array": [value.dtype.str, list(value.shape)], "at": put(flat.data, name)}
+            small = value.nbytes <= large
+            data = value.tobytes() if small else np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+            plain[name] = {"array": [value.dtype.str, value.shape], "at": put(data, name)}
         elif isinstance(value, bytes):
             plain[name] = {"at": put(value, name)}
         elif isinstance(value, list) and value and isinstance(value[0], bytes):
@@ -173,8 +177,6 @@ class Store:
 
         def keep(data: Data, name: str) -> Any:
             """Write it, unless the last checkpoint has it."""
-            if len(data) <= self.large:
-                return None
             check = self.sum(data, name, record.get("changes"))
             if isinstance(data, bytes):  # nobody changes it, and while it is here nothing else is at its place
                 known[id(data)] = data, check
@@ -187,7 +189,7 @@ class Store:
 
         file = self.files[number % 2]
         try:
-            data = packed(record, keep)
+            data = packed(record, keep, self.large)
             if self.durable and len(self.blobs) > many:
                 self.disk.sync()
             file.write(MAGIC + HEAD.pack(number, len(data), checksum(number, data)) + data, 0)
