@@ -130,9 +130,12 @@ def looked_at(data_kind: str, number: int, topology: str, precision: str) -> Set
     class Looks(Kind):
         """No algorithm."""
 
+        @property
+        def data_kind(self) -> str:
+            return data_kind
+
         def plan(self, setup: Setup) -> Any: ...
 
-    Looks.data_kind = data_kind  # type: ignore[method-assign,assignment]
     return Federation(problem, Looks(), graph_for(problem, topology), rounds=ROUNDS, precision=precision).setup()
 
 

@@ -61,10 +61,12 @@ def played(federation: Federation, seed: int) -> Run:
     for n in range(federation.rounds):
         engine.advance(n, n + 1)
         models.append(table.model.copy())
-    features, labels = instance.task.oracle.past(0, federation.rounds)  # type: ignore[union-attr]
-    losses = LogisticLosses(features, labels, instance.plan.measure.known.ridge)  # type: ignore[union-attr]
+    oracle: Any = instance.task.oracle
+    measure: Any = instance.plan.measure
+    features, labels = oracle.past(0, federation.rounds)
+    losses = LogisticLosses(features, labels, measure.known.ridge)
     total = losses.total(0, losses.rounds)
-    optimum = best(total, instance.plan.measure.region)  # type: ignore[union-attr]
+    optimum = best(total, measure.region)
     lost = losses.values(np.array(models[:-1])).sum(1).sum()
     return Run(np.array(models), optimum, float(lost - total.value(optimum)))
 
