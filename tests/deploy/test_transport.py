@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from archipel.deploy import exchange, post, wire
+from archipel.deploy import exchange, post, wire, zenoh_link
 from archipel.deploy.post import PostOffice
 from archipel.deploy.proxy import free_port
 from archipel.deploy.real import RealWorld
@@ -193,7 +193,10 @@ def converse(network: Any, count: int, kills: int = 0, **faults: Any) -> tuple[N
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: Any) -> None:
-    """Loss is noticed after milliseconds here, so that the suite is short."""
+    """Loss is noticed after milliseconds here, and connections made anew, so that the suite is short."""
+    monkeypatch.setattr(zenoh_link, "RETRY", zenoh_link.RETRY | {"period_init_ms": 10, "period_max_ms": 100})
+    monkeypatch.setattr(exchange, "FIRST", 0.05)
+    monkeypatch.setattr(post, "LONGEST", 0.1)
     monkeypatch.setattr(post, "SOONEST", 0.02)
     monkeypatch.setattr(exchange, "HELLO_EVERY", 0.02)
     monkeypatch.setattr(post, "TICK", 0.005)
