@@ -1,5 +1,6 @@
 """What a node has learned, as a file that anyone can use: the server's model, a client's, each peer's own."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,14 @@ class Learned:
 
     def __init__(self, federation: Any, instance: Any, member: Member):
         self.role, self.algorithm, self.frame = member.role, federation.algorithm, instance.task.frame
-        names = [] if member.role == "server" else [member.name]
-        self.told = about(federation, instance.task, instance.seed, 0, names)
+        self.federation, self.task, self.seed = federation, instance.task, instance.seed
+        self.names = [] if member.role == "server" else [member.name]
         self.others = {role: mapped(first, table) for role, table in instance.plan.tables.items() if role != self.role}
+
+    @cached_property
+    def told(self) -> dict[str, Any]:
+        """What the file tells of the run; a node that starts need not write it down before there is a file."""
+        return about(self.federation, self.task, self.seed, 0, self.names)
 
     def packed(self, me: Any, round: int, rho: float | None) -> bytes:
         """Its file, after so many rounds, for which so much was paid."""
