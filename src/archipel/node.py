@@ -95,8 +95,15 @@ class Few(NamedTuple):
 NOTHING, SAID, LEARNED = 0, 1, 2  # what became of an act: nothing; it says something; it learned, in silence
 
 
-class Rows(list[Any]):
-    """A table as the list of its rows, which are made once: views cost more than what many a node does."""
+class Rows(dict[Any, Any]):
+    """The rows of a table, each made once, when it is first asked for: views cost more than what many a node does."""
+
+    def __init__(self, table: Any):
+        self.table = table
+
+    def __missing__(self, k: Any) -> Any:
+        self[k] = row(self.table, k)
+        return self[k]
 
 
 def row(table: Any, k: Any) -> Any:

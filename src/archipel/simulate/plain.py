@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from archipel.environment import delay
-from archipel.node import NOTHING, SAID, Rows, row, rows_of
+from archipel.node import NOTHING, SAID, Rows
 from archipel.problems.models.learners import answered_together
 from archipel.simulate.instance import Instance
-from archipel.simulate.laid import Played, rounds_of
+from archipel.simulate.laid import Played, Rounds, rounds_of
 from archipel.simulate.rounds import UPDATES, Mail
 from archipel.turns import SideBySide, Tell
 
@@ -33,7 +33,7 @@ class PlainEngine(Played):
         opened = [i for i, turn in enumerate(turns[:2]) if turn.sender == instance.data_role][:1]  # by the first step
         halves = turns[opened[0]].side_by_side if opened and side_by_side else None
         if halves is None:
-            self.rounds = rounds_of(instance, 1)
+            self.rounds = in_rows(rounds_of(instance, 1), turns)
             return
         (i,) = opened
         waiting: list[Any] = []
@@ -45,15 +45,7 @@ class PlainEngine(Played):
         acts = turns[i]._replace(act=wait)
         made = rounds_of(instance._replace(plan=instance.plan._replace(turns=(*turns[:i], acts, *turns[i + 1 :]))), 1)
         first = opening_together(made.steps[0], waiting, halves, made.mails[i].lates, threads)
-        self.rounds = made._replace(steps=(first, *made.steps[1:]))
-        if all(isinstance(turn, Tell) or turn.forge is None for turn in turns):  # who forges looks at whole tables
-            board = made.board._replace(nodes=cut(made.board.nodes), others=cut(made.board.others))
-            cuts = [cut_mail(mail, turn) for mail, turn in zip(made.mails, turns)]
-            given = tuple(
-                tuple(cuts[m.number] for m in mails) if not isinstance(mails, Mail) else cuts[mails.number]
-                for mails in made.arguments
-            )
-            self.rounds = self.rounds._replace(board=board, arguments=given)
+        self.rounds = in_rows(made._replace(steps=(first, *made.steps[1:])), turns)
 
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
@@ -78,13 +70,17 @@ def keep_what_is_freed() -> None:
     np.empty(LARGEST_KEPT, np.uint8)
 
 
-def cut(table: Any) -> Rows:
-    return Rows(row(table, k) for k in range(rows_of(table)))
-
-
-def cut_mail(mail: Mail, turn: Any) -> Mail:
-    """Of what is said by one to another the word is a table of one row."""
-    return mail._replace(words=cut(mail.words), inboxes=mail.inboxes if isinstance(turn, Tell) else cut(mail.inboxes))
+def in_rows(made: Rounds, turns: Any) -> Rounds:
+    """The same rounds, over tables whose rows are made once; who forges looks at whole tables."""
+    if any(not isinstance(turn, Tell) and turn.forge is not None for turn in turns):
+        return made
+    board = made.board._replace(nodes=Rows(made.board.nodes), others=Rows(made.board.others))
+    cuts = [mail._replace(words=Rows(mail.words), inboxes=Rows(mail.inboxes)) for mail in made.mails]
+    given = tuple(
+        tuple(cuts[m.number] for m in mails) if not isinstance(mails, Mail) else cuts[mails.number]
+        for mails in made.arguments
+    )
+    return made._replace(board=board, arguments=given)
 
 
 def opening_together(
