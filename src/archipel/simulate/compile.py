@@ -137,7 +137,7 @@ INLINE = {"forceinline": True, "no_cfunc_wrapper": True, "pipeline_class": Inlin
 def sources() -> list[Path]:
     """Every file whose edit could change a kernel: the package's, and those of users' node functions."""
     files = {path for path in PACKAGE.rglob("*.py") if not NO_KERNELS & set(path.relative_to(PACKAGE).parts)}
-    for function in node.KERNELS:
+    for function in {function.__code__.co_filename: function for function in node.KERNELS}.values():
         file = inspect.getsourcefile(function)
         if file and Path(file).is_file():  # not what was typed at a prompt
             files.add(Path(file).resolve())
