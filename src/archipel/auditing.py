@@ -10,7 +10,7 @@ environment, in which a client may learn long before it is heard.
 Many runs are played at once: copies of the twin side by side in one instance, each with its own draws.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -127,6 +127,17 @@ def examine(
 
     A run has as many rounds as the federation, 12 at most, or `rounds`.
     """
+    return list(examined(federation, releases, rounds, engine, progress))
+
+
+def examined(
+    federation: Federation,
+    releases: int = 200_000,
+    rounds: int = 0,
+    engine: str = "compiled",
+    progress: Progress | None = None,
+) -> Iterator[Verdict]:
+    """The same, pair by pair: who has seen one refuted need not wait for the others."""
     rounds = rounds or min(federation.rounds, ROUNDS)
     if federation.privacy is None:
         raise BadInput("privacy", "(missing)", "a [privacy] table: without one there is no claim to audit")
@@ -134,7 +145,7 @@ def examine(
     pairs = {"worst case": (True, Environment()), "typical": (False, Environment())}
     if rough != Environment():
         pairs["worst case, in its environment"] = (True, rough)
-    verdicts, done = [], 0
+    done = 0
     for i, (pair, (worst, environment)) in enumerate(pairs.items()):
         twins = [twin_of(federation, worst, which, rounds, environment) for which in (0, 1)]
         seen, claims = [], []
@@ -145,8 +156,7 @@ def examine(
             seen.append(transcripts)
             claims.append(claimed)
             done += releases
-        verdicts.append(judged(pair, federation, seen, max(claims)))
-    return verdicts
+        yield judged(pair, federation, seen, max(claims))
 
 
 def judged(pair: str, federation: Federation, seen: list[Any], claimed: float) -> Verdict:
