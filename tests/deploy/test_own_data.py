@@ -134,8 +134,28 @@ def cases(kind, base):
                     continue  # it does not run so, whoever has the data
 
 
+@pytest.fixture(scope="module")
+def tasks():
+    """What was made already, by all that it is made from beside the files."""
+    return {}
+
+
+@pytest.fixture
+def each_task_once(tasks, monkeypatch):
+    """The task of a site is the same for all kinds, topologies and policies: files are read, and looked at, once."""
+    made = Files.task
+
+    def task(problem, seed, rounds, dtype, data_kind, people):
+        key = seed, rounds, dtype, data_kind, people
+        if key not in tasks:
+            tasks[key] = made(problem, seed, rounds, dtype, data_kind, people)
+        return tasks[key]
+
+    monkeypatch.setattr(Files, "task", task)
+
+
 @pytest.mark.parametrize("kind", ALGORITHMS)
-def test_a_node_needs_its_own_data_only(kind, folders):
+def test_a_node_needs_its_own_data_only(kind, folders, each_task_once):
     """Every kind, on all topologies that it runs on: what others' data would change is found here."""
     built = 0
     for federation, whole in cases(kind, folders):
