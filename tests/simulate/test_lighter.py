@@ -30,7 +30,7 @@ def test_kernels_are_the_same_without_it(monkeypatch, tmp_path):
 
     def played():
         from archipel.simulate.compile import build
-        from archipel.simulate.rounds import advancing
+        from archipel.simulate.crew import advancing
 
         build.cache_clear()
         advancing.cache_clear()

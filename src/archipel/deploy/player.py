@@ -243,10 +243,10 @@ class Player:
     def catch_up(self) -> None:
         """As in `offer`, where all ask for later rounds only now: of the open one nobody will ever say anything."""
         n, i = self.offered
-        if n != self.round or self.pace.replay or not self.pace.reports or self.mailbox.reported.max(initial=-1) >= n:
+        if n != self.round or self.pace.replay or not self.pace.reports:
             return
         asked = [when for turn, when in self.mailbox.asks.values() if turn == i == self.mailbox.first_tell]
-        if asked and min(asked) > n:
+        if asked and min(asked) > n and self.mailbox.reported.max(initial=-1) < n:
             self.jump(min(asked))
             self.offered, self.since = (self.round, i), self.world.now()
 

@@ -9,14 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from archipel.draws import key_of
 from archipel.node import FEW, Edge, Moment, clear, fetch, kernel, leaves, row, tabled
 from archipel.simulate.compile import build, compiling, entry
+from archipel.simulate.crew import ALONE, advancing, gate_of
 from archipel.simulate.instance import SERVER_KEYS, Instance
 from archipel.simulate.laid import Played, rounds_of
 from archipel.simulate.openings import SOON
 from archipel.simulate.records import held
-from archipel.simulate.rounds import SILENT, advancing, others_of
+from archipel.simulate.rounds import SILENT, others_of
 from archipel.turns import Tell
 
 BLOCKS = 16
@@ -85,13 +88,14 @@ class Blocks:
         self.boxes = tabled(turn.inbox, mail.slots * BLOCKS)
         partial = mail._replace(inboxes=self.boxes)
         self.board, self.arguments = held(self.rounds.board), held((self.rounds.arguments[0], partial))
+        self.shares, self.one, self.gate = np.array([BLOCKS, BLOCKS]), np.array([1]), gate_of()
         driver = build(advancing((self.rounds.steps[0], hearing(turn.hear))))
         with compiling():
-            self.kernel = entry(driver, 0, 0, -1, 0, BLOCKS, self.board, self.arguments)
+            self.kernel = entry(driver, 0, 0, ALONE, 0, self.shares, self.gate, self.board, self.arguments)
 
     def play(self, n: int, block: int) -> None:
         """A round of one block: its clients act, and are heard."""
-        self.kernel(n, n + 1, -1, block, BLOCKS, self.board, self.arguments)
+        self.kernel(n, n + 1, ALONE, block, self.shares, self.gate, self.board, self.arguments)
 
     def slots_of(self, leaf: Any) -> Any:
         """(rounds to come, blocks, ...)."""
@@ -108,7 +112,7 @@ class BlockEngine(Played):
         self.inboxes = held((self.mail,))
         self.merger = build(advancing((merging(instance.plan.turns[1].merge),)))
         with compiling():
-            self.merger(0, 0, -1, 0, 1, self.blocks.board, self.inboxes)
+            self.merger(0, 0, ALONE, 0, self.blocks.one, self.blocks.gate, self.blocks.board, self.inboxes)
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def advance(self, first: int, last: int) -> None:
@@ -121,7 +125,7 @@ class BlockEngine(Played):
                 for block in range(BLOCKS):
                     total += parts[:, block]
                 heard[...] = 0
-            self.merger(n, n + 1, -1, 0, 1, self.blocks.board, self.inboxes)
+            self.merger(n, n + 1, ALONE, 0, self.blocks.one, self.blocks.gate, self.blocks.board, self.inboxes)
 
     def play_all(self, n: int) -> None:
         """All blocks of a round."""

@@ -1,7 +1,7 @@
 """The compiled engine: the rounds of `simulate.rounds` as one kernel, around an algorithm's node functions.
 
-With one thread whole stretches of rounds are one call. With several, each step of a round is shared among them: kernels
-are serial, threads are outside, and no bit depends on how many there are.
+Whole stretches of rounds are one call. Of several threads each calls the same kernel, and plays those parts of a step
+that are free (`simulate.crew`): kernels are serial, threads are outside, and no bit depends on how many there are.
 """
 
 import weakref
@@ -10,11 +10,13 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+import numpy as np
+
 from archipel.simulate.compile import build, compiling, entry
+from archipel.simulate.crew import ALONE, FAILED, HELPER, LEADER, NOTHING, OPEN, advancing, gate_of
 from archipel.simulate.instance import Instance
 from archipel.simulate.laid import SHARED, Played, rounds_of
 from archipel.simulate.records import held
-from archipel.simulate.rounds import advancing
 
 
 class CompiledEngine(Played):
@@ -24,11 +26,12 @@ class CompiledEngine(Played):
         self.instance, self.threads = instance, threads
         self.rounds = rounds_of(instance, threads, step_by_step=False)
         self.board, self.arguments = held(self.rounds.board), held(self.rounds.arguments)
-        self.parts = [threads if instance.count(role) >= SHARED else 1 for role in self.rounds.roles]
+        self.shares = np.array([threads if instance.count(role) >= SHARED else 1 for role in self.rounds.roles])
+        self.gate = gate_of()
         self.kernel = build(advancing(self.rounds.steps))
         with compiling():
-            self.play = entry(self.kernel, 0, 0, -1, 0, 1, self.board, self.arguments)
-        self.orders: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(1, max(self.parts))]
+            self.play = entry(self.kernel, 0, 0, ALONE, 0, self.shares, self.gate, self.board, self.arguments)
+        self.orders: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(1, self.shares.max())]
         self.done: SimpleQueue[BaseException | None] = SimpleQueue()
         for orders in self.orders:
             Thread(target=serve, args=(self.play, orders, self.done), daemon=True).start()
@@ -37,24 +40,28 @@ class CompiledEngine(Played):
     def advance(self, first: int, last: int) -> None:
         """Play rounds first to last - 1."""
         self.rounds.begin(first, last)
-        if not self.orders:
-            self.play(first, last, -1, 0, 1, self.board, self.arguments)
-            return
-        for n in range(first, last):
-            for which, parts in enumerate(self.parts):
-                for part in range(1, parts):
-                    self.orders[part - 1].put((n, n + 1, which, part, parts, self.board, self.arguments))
-                self.play(n, n + 1, which, 0, parts, self.board, self.arguments)
-                problems = [self.done.get() for _ in range(1, parts)]
-                for problem in filter(None, problems):
-                    raise problem
+        self.gate[OPEN], self.gate[FAILED] = NOTHING, 0
+        given = 0, self.shares, self.gate, self.board, self.arguments
+        for orders in self.orders:
+            orders.put((first, last, HELPER, *given))
+        problems = [played(self.play, first, last, LEADER if self.orders else ALONE, *given)]
+        problems += [self.done.get() for _ in self.orders]
+        for problem in filter(None, problems):
+            raise problem
+
+
+def played(play: Callable[..., Any], *order: Any) -> BaseException | None:
+    """What became of an order. Nobody waits for a thread that failed: the gate says so."""
+    try:
+        play(*order)
+    except BaseException as problem:
+        order[5][FAILED] = 1
+        return problem
+    return None
 
 
 def serve(play: Callable[..., Any], orders: Any, done: Any) -> None:
-    """A thread that plays what it is told. Two queues take a few microseconds a step, a pool's futures sixty."""
+    """A thread that plays what it is told."""
     while (order := orders.get()) is not None:
-        try:
-            done.put(play(*order))
-        except BaseException as problem:
-            done.put(problem)
+        done.put(played(play, *order))
         del order

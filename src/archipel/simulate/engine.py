@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from archipel.simulate.blocks import BlockEngine
     from archipel.simulate.compiled import CompiledEngine
 
-LARGE = 2_000_000  # model parameters of all clients together, from which one run uses all cores
+LARGE = 200_000  # model parameters of all clients together, from which one run uses all cores
 REHEARSED = 4  # clients of a star that play a plain round before anything is compiled
 MOST_REHEARSED = 64  # nodes of another graph, all of which do
 _compiling = threading.Lock()

@@ -231,29 +231,3 @@ def telling(
         board.counts[part, 1 + mail.number] += told
 
     return step
-
-
-# --- a round --------------------------------------------------------------------------------------------------------
-
-
-def in_turn(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    """One step after the other; if `which` is at least 0, only the step of that number.
-
-    Written out, as steps and their tables differ in type; in one function, as each takes its time to compile.
-    """
-    lines = [f"    if which < 0 or which == {i}: step_{i}(n, part, parts, board, args[{i}])" for i in range(len(steps))]
-    names: dict[str, Any] = {f"step_{i}": step for i, step in enumerate(steps)} | {"__name__": __name__}
-    exec("\n".join(["def play(n, which, part, parts, board, args):", *lines]), names)
-    return kernel(names["play"])
-
-
-@cache
-def advancing(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    """Rounds `first` to `last` - 1, for part `part` of `parts`; all steps, or one."""
-    play = in_turn(steps)
-
-    def advance(first, last, which, part, parts, board, args):
-        for n in range(first, last):
-            play(n, which, part, parts, board, args)
-
-    return advance
