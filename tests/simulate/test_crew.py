@@ -1,15 +1,17 @@
 """Threads that share the steps of a stretch: each part is played once, after all of the step before; nothing hangs."""
 
 from collections import namedtuple
+from functools import cache
 from threading import Thread
 
+import numba
 import numpy as np
 import pytest
 
 from archipel import Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.gossip import Gossip
 from archipel.node import kernel, leaves
-from archipel.simulate.compile import build
+from archipel.simulate.compile import enable
 from archipel.simulate.compiled import CompiledEngine, played
 from archipel.simulate.crew import ALONE, FAILED, HELPER, LEADER, NOTHING, OPEN, advancing, gate_of
 from archipel.topology import Peers
@@ -35,14 +37,19 @@ def step_of(which):
     return step
 
 
-STEPS = tuple(map(step_of, range(3)))
+@cache
+def driver_of():
+    """Compiled, and not kept: where this module is not known, nobody could read it."""
+    driver = advancing(tuple(map(step_of, range(3))))
+    enable()
+    return numba.njit(nogil=True, boundscheck=True)(driver)
 
 
 def crew_played(threads, fails=-1):
     board = Marks(np.zeros((3 * ROUNDS, 4), np.int64), np.zeros(1, np.int64), np.zeros(4), np.array([fails]))
     sizes, gate = np.array([4, 1, 3, 300]), gate_of()
     gate[OPEN] = NOTHING
-    driver = build(advancing(STEPS))
+    driver = driver_of()
     given = 0, SHARES, gate, board, (sizes, sizes, sizes)
     driver(0, 0, ALONE, *given)
     gate[OPEN] = NOTHING
@@ -76,7 +83,7 @@ def test_nobody_waits_for_a_thread_that_failed(at):
 def test_alone_a_part_is_played_by_itself():
     board = Marks(np.zeros((3 * ROUNDS, 4), np.int64), np.zeros(1, np.int64), np.zeros(4), np.array([-1]))
     sizes = np.array([4, 1, 3, 1])
-    build(advancing(STEPS))(0, ROUNDS, ALONE, 2, SHARES, gate_of(), board, (sizes, sizes, sizes))
+    driver_of()(0, ROUNDS, ALONE, 2, SHARES, gate_of(), board, (sizes, sizes, sizes))
     assert (
         (board.played[0::3, 2] == 1).all() and (board.played[2::3, 2] == 1).all() and board.played.sum() == 2 * ROUNDS
     )

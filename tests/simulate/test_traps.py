@@ -52,6 +52,10 @@ def test_1_kernels_hit_the_cache_in_a_new_process_however_many_threads_it_has(tm
     assert hits_and_misses(tmp_path, "serial", keeps_byte_code=True) == (1, 0)
     assert (tmp_path / "archipel" / "__pycache__").exists()
     assert hits_and_misses(tmp_path, "parallel", keeps_byte_code=True) == (1, 0)
+    for ending in ("nbi", "nbc"):  # what a crash has torn is made anew
+        (torn,) = (tmp_path / "cache").rglob(f"*advance*.{ending}")
+        torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
+        assert hits_and_misses(tmp_path, "serial", keeps_byte_code=True) == (0, 1)
 
 
 def test_3_functions_that_are_only_inlined_are_not_made_machine_code_of(monkeypatch, tmp_path):

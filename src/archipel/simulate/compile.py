@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from pickle import UnpicklingError
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -157,8 +158,19 @@ def stamp() -> str:
     return digest.hexdigest()[:16]
 
 
+UNREADABLE = (UnpicklingError, EOFError, ImportError, AttributeError, IndexError, KeyError, ValueError, TypeError)
+
+
 class Named(FunctionCache):  # type: ignore[misc]
     """Kernels by the names of what they close over: what stands behind the names is in the folder's."""
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """What was torn by a crash, or names what is no longer there, is compiled anew."""
+        try:
+            return super().load_overload(signature, context)
+        except UNREADABLE:
+            self.flush()
+            return None
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
         name = hashlib.sha256(repr(described(self._py_func, {})).encode()).hexdigest()
