@@ -24,8 +24,8 @@ from archipel.node import kernel
 
 ALONE, LEADER, HELPER = 0, 1, 2
 OPEN, DONE, FAILED = 0, 8, 16  # places of a gate, each in its own line of the cache
-PARTS = 1 << 16  # more than a step has
-NOTHING, OVER = PARTS - 1, -1  # in OPEN: no part is free; there will be none
+PLACES = 16  # of OPEN, which say how many parts of a step are taken
+NOTHING, OVER = (1 << PLACES) - 1, -1  # in OPEN: no part is free; there will be none
 LOOKS = 2000  # until others may have the core: a few microseconds
 GIVE_WAY = "archipel_give_way"
 _system: Any = ctypes.CDLL(None).sched_yield if os.name == "posix" else ctypes.CDLL("kernel32").SwitchToThread
@@ -100,67 +100,41 @@ def give_way(_context: Any) -> Any:
 
 
 @kernel
-def taken(at: Any, shares: Any, gate: Any) -> Any:
-    """A part of the open step that nobody else has, and of which step; the leader looks at step `at` only."""
-    looks, steps = 0, shares.shape[0]
-    while True:
+def following(role: Any, at: Any, part: Any, first: Any, end: Any, shares: Any, gate: Any) -> Any:
+    """The step and the part of it to play after part `part` of step `at`, before `first` none; OVER if there is none.
+
+    The leader looks for parts of the step that is open until all are done, and opens the next one.
+    """
+    steps, looks = shares.shape[0], 0
+    parts = shares[at % steps] if at >= first and role != ALONE else 1
+    if parts > 1:
+        add(gate, DONE, 1)
+    while role == HELPER or parts > 1:
         free = seen(gate, OPEN)
         if free == OVER or seen(gate, FAILED):
             return OVER, 0
-        step, part = free // PARTS, free % PARTS
-        if part < shares[step % steps]:
+        step, other = free >> PLACES, free & NOTHING
+        if other < shares[step % steps]:
             if replaced(gate, OPEN, free, free + 1):
-                return step, part
-        elif at >= 0:
-            return OVER, 0
+                return step, other
+        elif role == LEADER and seen(gate, DONE) >= parts:
+            break
         else:
             looks += 1
             if looks > LOOKS:
                 give_way()
-
-
-@kernel
-def all_done(parts: Any, gate: Any) -> Any:
-    """The leader waits for parts that others play; whether none has failed."""
-    looks = 0
-    while seen(gate, DONE) < parts:
-        if seen(gate, FAILED):
-            return False
-        looks += 1
-        if looks > LOOKS:
-            give_way()
-    return True
-
-
-@kernel
-def opened(role: Any, at: Any, part: Any, end: Any, shares: Any, gate: Any) -> Any:
-    """The step to play from `at` on, and which part of it; OVER if there is none."""
-    steps = shares.shape[0]
+    at += 1
     while role == ALONE and at < end and part >= shares[at % steps]:
         at += 1
     if at >= end:
         put(gate, OPEN, OVER)
         return OVER, 0
-    if role == ALONE:
-        return at, part
-    if shares[at % steps] > 1:
-        put(gate, DONE, 0)
-        put(gate, OPEN, at * PARTS + 1)  # the first part is the leader's
-    return at, 0
-
-
-@kernel
-def following(role: Any, at: Any, part: Any, end: Any, shares: Any, gate: Any) -> Any:
-    """The same, after part `part` of step `at` was played."""
-    parts = shares[at % shares.shape[0]]
-    if role != ALONE and parts > 1:
-        add(gate, DONE, 1)
-        step, found = taken(at if role == LEADER else -1, shares, gate)
-        if role == HELPER or step == at:
-            return step, found
-        if not all_done(parts, gate):
-            return OVER, 0
-    return opened(role, at + 1, part, end, shares, gate)
+    if role == LEADER:
+        part = 0
+        if shares[at % steps] > 1:
+            put(gate, DONE, 0)
+            put(gate, OPEN, (at << PLACES) + 1)  # the first part is the leader's
+    return at, part
 
 
 def in_turn(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
@@ -180,11 +154,13 @@ def advancing(steps: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     play, many = in_turn(steps), len(steps)
 
     def advance(first, last, role, part, shares, gate, board, args):
-        at, end = first * many, last * many
-        at, part = taken(-1, shares, gate) if role == HELPER else opened(role, at, part, end, shares, gate)
-        while at >= 0:
+        begin, end = first * many, last * many
+        at = begin - 1
+        while True:
+            at, part = following(role, at, part, begin, end, shares, gate)
+            if at < 0:
+                break
             which = at % many
             play(at // many, which, part, shares[which], board, args)
-            at, part = following(role, at, part, end, shares, gate)
 
     return advance
