@@ -32,7 +32,7 @@ def state_of(player: Player) -> dict[str, Any]:
         "pace": player.pace.state(),
     }
     if player.named[0] is not player.me:
-        player.named = player.me, {f"me.{name}": array for name, array in named_leaves(player.me)}
+        player.named = player.me, {f"me.{name}": array for name, array in named_leaves(player.me) if array.size}
     record |= player.named[1]
     parts = {"post": player.office.state(), "mailbox": player.mailbox.state()}
     if player.prelude is not None:
@@ -54,7 +54,8 @@ def restore(player: Player, record: dict[str, Any]) -> None:
     if player.prelude is not None:
         player.prelude.restore(parts["prelude"])  # first: with units that are known the rest is made anew
     for name, array in named_leaves(player.me):
-        array[...] = parts["me"][name]
+        if array.size:  # what has no place for anything is not kept
+            array[...] = parts["me"][name]
     player.office.restore(parts["post"])
     player.mailbox.restore(parts["mailbox"])
     player.pace.restore(record["pace"])

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,7 @@ class RealWorld:
         self.known: Policy | None = None
         self.ruled, self.seen, self.read = -LOOK, (0, 0), (0, 0)
 
-    def now(self) -> float:
-        return time.monotonic() if BOOT is None else time.clock_gettime(BOOT)
+    now = staticmethod(time.monotonic if BOOT is None else partial(time.clock_gettime, BOOT))  # often asked
 
     def clock(self) -> float:
         return time.time()

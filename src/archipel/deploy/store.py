@@ -22,10 +22,12 @@ import numpy as np
 from archipel.deploy.world import Disk, File
 from archipel.errors import BadInput
 
-MAGIC = b"archipel checkpoint 1\n"
+MAGIC = b"archipel checkpoint 2\n"
 HEAD = struct.Struct("<QQ16s")  # number, length, checksum
 FILES = ("checkpoint.a", "checkpoint.b")
 LARGE = 1 << 18  # bytes
+BYTES, LIST = "bytes", "list"  # kinds of what is not plain, beside arrays' own
+as_text = json.JSONEncoder(check_circular=False).encode  # a record for every round: what holds itself is not in it
 ANEW = "to start anew, remove checkpoint.a, checkpoint.b and rows; keep ledger.journal, it is what has been spent"
 
 
@@ -57,6 +59,7 @@ def packed(record: dict[str, Any], keep: Keep = lambda data, name: None, large: 
 def parts_of(record: dict[str, Any], keep: Keep = lambda data, name: None, large: int = LARGE) -> list[Data]:
     """The same in parts, none of which is a copy of something large."""
     plain: dict[str, Any] = {}
+    raw: list[Any] = []  # what is not plain: name, kind, where, and of an array its shape
     parts: list[Data] = []
 
     def put(data: Data, name: str) -> Any:
@@ -67,25 +70,26 @@ def parts_of(record: dict[str, Any], keep: Keep = lambda data, name: None, large
         return len(data) if kept is None else kept
 
     for name, value in record.items():
-        if isinstance(value, np.ndarray):
+        kind = type(value)
+        if kind is np.ndarray:
             small = value.nbytes <= large
             data = value.tobytes() if small else np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
-            plain[name] = {"array": [value.dtype.str, value.shape], "at": put(data, name)}
-        elif isinstance(value, bytes):
-            plain[name] = {"at": put(value, name)}
-        elif isinstance(value, list) and value and isinstance(value[0], bytes):
-            plain[name] = {"list": [put(part, name) for part in value]}
+            raw.append((name, value.dtype.str, put(data, name), value.shape))
+        elif kind is bytes:
+            raw.append((name, BYTES, put(value, name)))
+        elif kind is list and value and type(value[0]) is bytes:
+            raw.append((name, LIST, [put(part, name) for part in value]))
         else:
-            plain[name] = {"is": value}
-    head = json.dumps(plain).encode()
+            plain[name] = value
+    head = as_text((plain, raw)).encode()
     return [struct.pack("<I", len(head)) + head, *parts]
 
 
 def unpacked(data: bytes, fetch: Callable[..., bytes] = lambda *kept: b"") -> dict[str, Any]:
     """The record that `packed` made these bytes of; arrays can be written to."""
     (size,) = struct.unpack_from("<I", data)
-    plain = json.loads(data[4 : 4 + size])
-    at, record = 4 + size, {}
+    record, raw = json.loads(data[4 : 4 + size])
+    at = 4 + size
 
     def get(where: Any) -> bytes:
         nonlocal at
@@ -94,16 +98,13 @@ def unpacked(data: bytes, fetch: Callable[..., bytes] = lambda *kept: b"") -> di
         at += where
         return data[at - where : at]
 
-    for name, entry in plain.items():
-        if "is" in entry:
-            record[name] = entry["is"]
-        elif "list" in entry:
-            record[name] = [get(where) for where in entry["list"]]
-        elif "array" in entry:
-            dtype, shape = entry["array"]
-            record[name] = np.frombuffer(get(entry["at"]), np.dtype(dtype)).reshape(shape).copy()
+    for name, kind, where, *shape in raw:
+        if kind == BYTES:
+            record[name] = get(where)
+        elif kind == LIST:
+            record[name] = [get(one) for one in where]
         else:
-            record[name] = get(entry["at"])
+            record[name] = np.frombuffer(get(where), np.dtype(kind)).reshape(*shape).copy()
     return record
 
 
@@ -151,7 +152,8 @@ class Store:
             with suppress(Torn):
                 return unpacked(data, partial(self.fetch, {}))
         if found or not blank:
-            raise Torn(f"{self.disk.path}: both checkpoints are damaged. Restore them, or, {ANEW}.")
+            lost = "both checkpoints are damaged, or another version wrote them"
+            raise Torn(f"{self.disk.path}: {lost}. Restore them, or, {ANEW}.")
         return None
 
     def fetch(self, fetched: dict[str, bytes], file: int, size: int, check: str) -> bytes:
