@@ -28,6 +28,8 @@ LITTLE = 1 << 16  # bytes: less than this is a full disk
 HEAD_START = 3.0  # seconds until the first round of those who follow the clock
 AT_ONCE, STARTING = 16, 2.0  # nodes that are being started at a time, and seconds after which the next one is
 NICE = 10  # of nodes that call others: those that are called have more to do
+GRACE = 30.0  # seconds in which a node ends that is told to, before it is made to: a machine may be busy
+ENDING = 60.0  # and in which the process ends that starts them
 RESTARTS = 3  # of a node that ends by itself, with an error, before the whole is given up
 
 
@@ -111,7 +113,8 @@ class Fleet:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for this process: it ends the others
         )
-        threading.Thread(target=self.listen, daemon=True).start()
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
         self.queued.extend(sorted(self.orders, key=lambda name: name not in self.ports))
         self.start_next()
 
@@ -193,23 +196,29 @@ class Fleet:
         for name in list(self.pids):
             self.signal(name, signal.SIGCONT)
             self.signal(name, signal.SIGTERM)
-        end = time.monotonic() + 5
+        end = time.monotonic() + GRACE
         while self.pids and time.monotonic() < end:
-            while not self.events.empty():
-                event = self.events.get()
-                if event["event"] == "ended" and self.pids.get(event["name"]) == event["pid"]:
-                    del self.pids[event["name"]]
+            self.bury()
             time.sleep(0.02)
         for name in list(self.pids):
             self.kill(name)
         if self.starter.stdin:
             self.starter.stdin.close()
         try:
-            self.starter.wait(10)
+            self.starter.wait(ENDING)
         except subprocess.TimeoutExpired:  # its nodes are gone: nothing is lost with it
             self.starter.kill()
+        self.listener.join(ENDING)
+        self.bury()
         for proxy in self.proxies.values():
             proxy.close()
+
+    def bury(self) -> None:
+        """Forget the processes that have ended."""
+        while not self.events.empty():
+            event = self.events.get()
+            if event["event"] == "ended" and self.pids.get(event["name"]) == event["pid"]:
+                del self.pids[event["name"]]
 
     # --- how it goes --------------------------------------------------------------------------------------------------
 

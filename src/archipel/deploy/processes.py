@@ -44,6 +44,8 @@ def main() -> None:
                 start(order, names, (wake, signalled))
     for pid in names:
         os.kill(pid, signal.SIGKILL)
+    with suppress(OSError):  # nobody may be there to hear of it
+        reap(names, 0)
 
 
 @lru_cache(maxsize=1)
@@ -102,10 +104,10 @@ def run_forked(order: dict[str, Any]) -> int:
     return live(order)
 
 
-def reap(names: dict[int, str]) -> None:
+def reap(names: dict[int, str], options: int = os.WNOHANG) -> None:
     """Say which nodes have ended."""
     while names:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        pid, status = os.waitpid(-1, options)
         if pid == 0:
             return
         tell({"event": "ended", "name": names.pop(pid), "pid": pid, "status": os.waitstatus_to_exitcode(status)})
