@@ -74,7 +74,7 @@ def up(
 
             result = fleet.run(look)
     except Halted as problem:
-        stop(str(problem))
+        stop(str(problem), problem.status)
     finally:
         if served:
             served.close()
@@ -351,10 +351,10 @@ def show(name: str, result: Any, out: Path) -> None:
         raise typer.Exit(130)
 
 
-def stop(sentence: str) -> NoReturn:
+def stop(sentence: str, status: int = 1) -> NoReturn:
     """End with one sentence."""
     errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
+    raise typer.Exit(status)
 
 
 COMMANDS: dict[str, Any] = {"up": up, "node": node, "leave": leave, "keys": make_keys, "torture": torture}

@@ -114,7 +114,7 @@ def assemble(
     result = Deployed(federation.to_toml(), recorder.rows, models, [recorder.ledger], {}, interrupted, seconds)
     result.about = [recorder.about()]
     result.wire = wire_of(instance, result, statuses)
-    result.graph = instance.graph
+    result.graph, result.unit = instance.graph, instance.task.unit
     result.listed = [listed(name, statuses[name]) for name in roster.names[instance.data_role]]
     return result
 

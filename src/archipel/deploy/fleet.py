@@ -33,6 +33,14 @@ ENDING = 60.0  # and in which the process ends that starts them
 RESTARTS = 3  # of a node that ends by itself, with an error, before the whole is given up
 
 
+class Ended(Halted):
+    """A node ended with an error. What starting it again does not help against is so for all of them: 2."""
+
+    def __init__(self, sentence: str, status: int):
+        super().__init__(sentence)
+        self.status = 2 if status == 2 else 1
+
+
 class Fleet:
     """The processes of a deployment on this machine."""
 
@@ -181,7 +189,7 @@ class Fleet:
         """A node ended with an error: its last words, if they are for the user; else another try."""
         self.trouble[name] += 1
         if status in (1, 2) or self.trouble[name] > RESTARTS:
-            raise Halted(f"{name} ended with status {status}: {self.last_words(name)}")
+            raise Ended(f"{name} ended with status {status}: {self.last_words(name)}", status)
         self.restarting[name] = time.monotonic() + 0.2
 
     def last_words(self, name: str) -> str:
