@@ -23,7 +23,7 @@ from archipel.deploy.store import ANEW, Halted, Store
 from archipel.deploy.trace import Trace, write_status
 from archipel.deploy.view import View, view_of
 from archipel.deploy.world import World
-from archipel.errors import BadInput
+from archipel.errors import BadInput, reading
 from archipel.node import named_leaves
 from archipel.policy import read_policy
 from archipel.turns import Tell
@@ -361,7 +361,8 @@ def open_node(
     from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy
-    view = view_of(federation, name, base=base)
+    with reading():
+        view = view_of(federation, name, base=base)
     allowed = permit(read_policy(policy), federation, view) if policy else None
     certificates = base / deploy.keys
     keys.check(certificates, name)
@@ -370,7 +371,8 @@ def open_node(
     calls = [f"tls/{addresses[other]}" for other in view.roster.calls(name, addresses)]
     settings = bare_config(listen, calls, view.vocabulary.largest)
     settings |= tls(certificates, name) | access(name, neighbours)
-    source = source_of(view, deploy.data, base)
+    with reading():
+        source = source_of(view, deploy.data, base)
     site = policy.parent / "site" if policy else None
     world = real_world(
         name, neighbours, settings, folder or base / deploy.state / name, site, certificates / keys.REVOKED, policy
