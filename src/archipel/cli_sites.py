@@ -162,7 +162,7 @@ def status(
     """Show how a node and its neighbours are doing: the round each has reached, when it was last heard, what it paid.
 
     At the server that is every machine. What a neighbour paid and skipped is known where the description asks for it
-    (`status` in [deploy]) and the neighbour's policy lets it leave.
+    (`deploy.status`) and the neighbour's policy lets it leave.
 
     Example: archipel status state/server
     """

@@ -208,3 +208,8 @@ def test_a_missing_peer(how, caplog):
 def test_bad_deployments_are_refused(key, value):
     with pytest.raises(BadInput, match=f"deploy.{key}"):
         Deployment(**{key: value})
+
+
+def test_a_port_beyond_the_last_one_is_told_which_there_are():
+    with pytest.raises(BadInput, match=r"deploy.addresses.server = .*from 1 to 65535"):
+        Deployment(addresses={"server": "here:99999"})
