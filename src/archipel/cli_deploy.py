@@ -39,8 +39,8 @@ def up(
 ) -> None:
     """Run a federation on this machine for real: a process a node, over mutual TLS on loopback.
 
-    Ends with the same files as `archipel run`, and wire.json: what crossed the network. Run it again to go on where it
-    was stopped.
+    Ends with the files of `archipel run` but checkpoint.npz, and wire.json: what crossed the network. Run it again to
+    go on where it was stopped.
 
     Example: archipel up examples/flagship/pao-fed-c2.toml --replay --out results
     """

@@ -89,6 +89,7 @@ class Node:
                 raise BadInput("deploy.state", str(self.world.disk.path) if self.world.disk else "", right)
             grow.check(record["extent"], self.extent, self.view)
             restore(self.player, record)
+            grow.reopen(self.player, record["extent"])
             if self.player.gone and not self.leaves:
                 raise Halted(f"{self.view.member.name} has left this federation. To take part as a new one: {ANEW}.")
             self.office.flush()
