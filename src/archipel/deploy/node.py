@@ -20,7 +20,7 @@ from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.site import SiteLedger, joined
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import ANEW, Halted, Store
-from archipel.deploy.trace import Trace, write_status
+from archipel.deploy.trace import Trace, read_status, write_status
 from archipel.deploy.view import View, view_of
 from archipel.deploy.world import World
 from archipel.errors import BadInput, reading
@@ -96,6 +96,12 @@ class Node:
         elif self.store:  # before anything is charged: else nobody could tell whether what was paid for has left
             self.save()
         self.measure()
+
+    def remember(self, status: dict[str, Any]) -> None:
+        """What was known of the neighbours in its last life: for whoever looks on, so it is in no checkpoint."""
+        for name, known in status.get("neighbours", {}).items() if self.office.restored else ():
+            if name in self.office.neighbours:
+                self.office.neighbours[name].remember(known)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -375,11 +381,12 @@ def open_node(
     with reading():
         source = source_of(view, deploy.data, base)
     site = policy.parent / "site" if policy else None
-    world = real_world(
-        name, neighbours, settings, folder or base / deploy.state / name, site, certificates / keys.REVOKED, policy
-    )
+    state = folder or base / deploy.state / name
+    world = real_world(name, neighbours, settings, state, site, certificates / keys.REVOKED, policy)
     try:
-        return Node(view, world, deploy, source, linger, allowed, leaves)
+        node = Node(view, world, deploy, source, linger, allowed, leaves)
+        node.remember(read_status(state))
+        return node
     except BaseException:
         world.link.close()
         raise
