@@ -166,7 +166,7 @@ def status(
 
     Example: archipel status state/server
     """
-    from archipel.deploy.trace import read_status
+    from archipel.deploy.real import read_status
 
     places = [folder] if (folder / "status.json").is_file() else sorted(p for p in folder.glob("*") if p.is_dir())
     found = [status for status in map(read_status, places) if status]

@@ -28,7 +28,7 @@ from archipel.deploy.metrics import Metrics, exposition
 from archipel.deploy.node import open_node
 from archipel.deploy.post import LATEST, LOG
 from archipel.deploy.proxy import free_port
-from archipel.deploy.trace import read_status
+from archipel.deploy.real import read_status
 from archipel.deploy.view import view_of
 from archipel.describe import write_toml
 from archipel.errors import BadInput

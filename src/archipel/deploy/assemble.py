@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from archipel.deploy.real import read_status
 from archipel.deploy.roster import Roster
-from archipel.deploy.trace import ROWS, entries, read_status
+from archipel.deploy.trace import ROWS, entries
 from archipel.deploy.wire import HEADER
 from archipel.errors import BadInput
 from archipel.node import leaves, named_leaves

@@ -17,9 +17,9 @@ from typing import Any
 from archipel.deploy import keys
 from archipel.deploy.assemble import assemble
 from archipel.deploy.proxy import Proxy, free_port
+from archipel.deploy.real import read_status
 from archipel.deploy.roster import Roster, refuse_attack, roster_of
 from archipel.deploy.store import Halted
-from archipel.deploy.trace import read_status
 from archipel.deploy.units import FILE, read_units
 from archipel.deploy.view import instance_of_all
 from archipel.results import Result

@@ -20,7 +20,7 @@ from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.site import SiteLedger, joined
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import ANEW, Halted, Store
-from archipel.deploy.trace import Trace, read_status, write_status
+from archipel.deploy.trace import Trace, write_status
 from archipel.deploy.view import View, view_of
 from archipel.deploy.world import World
 from archipel.errors import BadInput, reading
@@ -364,7 +364,7 @@ def open_node(
     leaves: bool = False,
 ) -> Node:
     """A node of a federation in the real world. `base` is the folder of the description, `policy` the site's rules."""
-    from archipel.deploy.real import real_world
+    from archipel.deploy.real import read_status, real_world
     from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy

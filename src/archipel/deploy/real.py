@@ -1,5 +1,6 @@
 """The real world: the system's clocks and chance, a folder, a link."""
 
+import json
 import os
 import secrets
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from archipel.deploy import keys
+from archipel.deploy.trace import STATUS
 from archipel.deploy.world import Disk, Link
 from archipel.disk import Folder, SharedFolder
 from archipel.errors import BadInput
@@ -72,6 +74,14 @@ class RealWorld:
 
     def about(self) -> dict[str, Any]:
         return {"pid": os.getpid(), "time": time.time()}
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """How a node was doing when it last wrote that down; nothing where it has not."""
+    try:
+        return json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
