@@ -246,6 +246,22 @@ READERS = {".npz": read_npz, ".csv": read_csv, ".tsv": read_csv, ".parquet": rea
 
 def complete(path: Path, columns: Mapping[str, Any], where: Sequence[str], how: Reading, shown: str = "") -> Client:
     """Inputs as numbers, the target as numbers or labels, columns aside as words; rows that lack something aside."""
+    made, lacking = understood(path, columns, where, how, shown)
+    names = tuple(name for name in made if name != how.target and name not in how.aside)
+    table = np.array([made[name] for name in names], float).T.reshape(len(where), len(names))
+    target = made[how.target] if how.target else np.zeros(len(where))
+    if how.missing == "mean":
+        table, keep = filled(table), ~(target == "" if how.labels else np.isnan(target))
+    else:
+        keep = ~lacking
+    aside = {name: made[name][keep] for name in how.aside}
+    return Client(np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum()), aside)
+
+
+def understood(
+    path: Path, columns: Mapping[str, Any], where: Sequence[str], how: Reading, shown: str = "", key: str = KEY
+) -> tuple[dict[str, Any], Any]:
+    """Columns as numbers, labels and words, NaN or "" where a cell is missing, and which rows lack something."""
     found, made = Findings(), dict[str, Any]()
     lacking = np.zeros(len(where), bool)
     wrong: list[tuple[int, str, Any, str]] = []
@@ -272,19 +288,11 @@ def complete(path: Path, columns: Mapping[str, Any], where: Sequence[str], how: 
     for i, name, cell, right in sorted(wrong, key=lambda one: one[0])[:SAID]:
         at = f"{path.name}, {name if not shown else (shown if name != how.target else name)}, {where[i]}"
         at = at if shown else f"{path.name}, {where[i]}, column {name}: {cell!r}"
-        found.add(BadInput(KEY, at, right))
+        found.add(BadInput(key, at, right))
     if len(wrong) > SAID:
-        found.add(BadInput(KEY, f"{path.name}, {len(wrong) - SAID} cells more", "numbers there too"))
+        found.add(BadInput(key, f"{path.name}, {len(wrong) - SAID} cells more", "numbers there too"))
     found.refuse()
-    names = tuple(name for name in made if name != how.target and name not in how.aside)
-    table = np.array([made[name] for name in names], float).T.reshape(len(where), len(names))
-    target = made[how.target] if how.target else np.zeros(len(where))
-    if how.missing == "mean":
-        table, keep = filled(table), ~(target == "" if how.labels else np.isnan(target))
-    else:
-        keep = ~lacking
-    aside = {name: made[name][keep] for name in how.aside}
-    return Client(np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum()), aside)
+    return made, lacking
 
 
 def encoded(labels: Sequence[Any], positive: str = "") -> list[Any]:

@@ -212,6 +212,7 @@ class Files(Problem):
             task = framed(
                 task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
                 unit=unit, units=self.of_columns("unit"), labels=labels, categories=self.words,
+                filled=self.known_means(train.columns, people is not None),
             )  # fmt: skip
         task = task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
@@ -355,6 +356,12 @@ class Files(Problem):
         for given, scaled in ((train, data.train), (test, data.test)):
             look.check_size(given, scaled, dtype, " in standard units" if self.standardise else "")
         return data
+
+    def known_means(self, columns: tuple[str, ...], declared: bool = False) -> tuple[str, ...]:
+        """The columns whose center may stand for a missing cell: the mean of the data, or one that is declared."""
+        if self.missing != "mean":
+            return ()
+        return tuple(name for name in columns if (self.standardise and not declared) or name in self.centers)
 
     def public(self, given: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
         """The units that the user gave in place of those of the data."""
