@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Findings, Missing, did_you_mean
-from archipel.problems.cells import MISSING, as_numbers, filled, is_number, label_of
+from archipel.problems.cells import MISSING, as_numbers, encoded, filled, is_number, label_of, two_of
 from archipel.problems.datasets.npz import arrays_in
 from archipel.problems.splits.shards import Shards, hold_clients, hold_groups, hold_last, hold_out, join
 
 KEY = "problem.data"
 SEPARATORS = (",", ";", "\t", "|")
-POSITIVE = ("1", "yes", "true", "positive", "y", "t", "+")  # of two labels, the one that stands for 1
 SAID = 3  # wrong cells of a file that are named one by one
 
 
@@ -35,6 +34,7 @@ class Reading(NamedTuple):
     positive: str = ""
     categories: Mapping[str, Sequence[Any]] = {}  # column: its values; each becomes a column of 0 and 1
     aside: Sequence[str] = ()  # columns that say whose or when a sample is, and are no inputs
+    centers: Mapping[str, float] = {}  # column: what is declared, and stands for a column of which a client has nothing
 
 
 class Client(NamedTuple):
@@ -45,6 +45,7 @@ class Client(NamedTuple):
     columns: tuple[str, ...]  # of x, where they have names
     incomplete: int = 0  # rows that lacked something
     aside: Mapping[str, Any] = {}  # column: (samples,) words
+    centred: tuple[str, ...] = ()  # columns of which it has nothing, and that hold what is declared
 
 
 def read_all(data: str | Path, how: Reading) -> dict[Path, Client]:
@@ -154,14 +155,50 @@ def left_out(data: str | Path) -> list[str]:
 
 def read_client(path: Path, **how: Any) -> Client:
     """One client's file."""
+    return settled(as_it_is(path, Reading(**how)), path.name, Reading(**how))
+
+
+def as_it_is(path: Path, how: Reading) -> Client:
+    """One file; where missing cells are to be filled, they are still NaN."""
     if path.suffix.lower() not in READERS:
         raise BadInput(KEY, path.name, f"a file that ends in {', '.join(READERS)}")
     if not path.is_file():
         raise BadInput(KEY, str(path), "a file that exists")
-    client = READERS[path.suffix.lower()](path, Reading(**how))
+    client = READERS[path.suffix.lower()](path, how)
     if len(client.y) == 0:
         raise BadInput(KEY, path.name, "at least one sample")
     return client
+
+
+def settled(client: Client, who: str, how: Reading) -> Client:
+    """A client whose missing cells are filled, where that is asked for, with means of its own; rows need a target."""
+    if how.missing != "mean":
+        return client
+    x, centred = centred_of(client, who, how)
+    keep = ~(client.y == "" if how.labels else np.isnan(client.y))
+    if not keep.any():
+        raise BadInput(KEY, who, f"at least one sample with a value of the target {how.target}")
+    aside = {name: cells[keep] for name, cells in client.aside.items()}
+    return client._replace(x=filled(x)[keep], y=client.y[keep], aside=aside, centred=centred)
+
+
+def centred_of(client: Client, who: str, how: Reading) -> tuple[Any, tuple[str, ...]]:
+    """The inputs, with the declared center in columns of which a client has nothing; without one there is no mean."""
+    found, centred, x = Findings(), [], client.x.copy()
+    words = {f"{name}={value}": name for name, values in how.categories.items() for value in values}
+    lacking: dict[str, str] = {}
+    for place in np.argwhere(np.isnan(x).all(0)).tolist():
+        name = client.columns[place[0]] if client.columns else f"x{place if len(place) > 1 else place[0]}"
+        if name in how.centers:
+            x[(slice(None), *place)] = how.centers[name]
+            centred.append(name)
+        else:
+            lacking[words.get(name, name)] = "" if name in words else ", declare its center"
+    for name, center in lacking.items():
+        right = f"a value in one row at least, for a mean: leave the column out{center}, or leave this client out"
+        found.add(BadInput(KEY, f"{who}, column {name}, which is empty", right))
+    found.refuse()
+    return x, tuple(centred)
 
 
 # --- the formats ------------------------------------------------------------------------------------------
@@ -250,10 +287,7 @@ def complete(path: Path, columns: Mapping[str, Any], where: Sequence[str], how: 
     names = tuple(name for name in made if name != how.target and name not in how.aside)
     table = np.array([made[name] for name in names], float).T.reshape(len(where), len(names))
     target = made[how.target] if how.target else np.zeros(len(where))
-    if how.missing == "mean":
-        table, keep = filled(table), ~(target == "" if how.labels else np.isnan(target))
-    else:
-        keep = ~lacking
+    keep = ~lacking if how.missing != "mean" else np.ones(len(where), bool)
     aside = {name: made[name][keep] for name in how.aside}
     return Client(np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum()), aside)
 
@@ -293,26 +327,6 @@ def understood(
         found.add(BadInput(key, f"{path.name}, {len(wrong) - SAID} cells more", "numbers there too"))
     found.refuse()
     return made, lacking
-
-
-def encoded(labels: Sequence[Any], positive: str = "") -> list[Any]:
-    """Two labels as -1 and 1."""
-    _, one = two_of(labels, positive)
-    return [np.where(client == one, 1.0, -1.0) for client in labels]
-
-
-def two_of(labels: Sequence[Any], positive: str = "") -> tuple[str, str]:
-    """The two labels, the one that stands for 1 last: `positive`, or what sounds like it, or the larger."""
-    every = {label for client in labels for label in client}
-    kinds = sorted(every, key=lambda label: (float(label) if is_number(label) else -np.inf, label))
-    if len(kinds) != 2:
-        shown = ", ".join(kinds[:5]) + (", ..." if len(kinds) > 5 else "")
-        raise BadInput("problem.target", shown, f"two classes for the logistic loss, not {len(kinds)}")
-    if positive and label_of(positive) not in kinds:
-        raise BadInput("problem.positive", positive, f"one of the labels, {did_you_mean(positive, kinds)}")
-    sounds = [kind for kind in kinds if kind.lower() in POSITIVE]
-    one = label_of(positive) if positive else sounds[0] if len(sounds) == 1 else kinds[1]
-    return next(kind for kind in kinds if kind != one), one
 
 
 # --- columns ----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from archipel.clients import People
 from archipel.errors import BadInput, Findings
 from archipel.loading import is_of_file, load
 from archipel.problems.cells import label_of
-from archipel.problems.files import KEY, READERS, Client, Reading, found_at, read_client
+from archipel.problems.files import KEY, READERS, Client, Reading, as_it_is, found_at, settled
 from archipel.problems.splits.shards import Shards, join
 
 
@@ -57,12 +57,13 @@ def read_own(people: People, data: str, how: Reading, name: str) -> Client:
     found, parts = Findings(), list[Client]()
     for path in paths:
         with found:
-            parts.append(read_client(path, **how._asdict()))
+            parts.append(as_it_is(path, how))
     found.all = [BadInput(one.key, f"{name}: {one.value}", one.right) for one in found.all]
     found.refuse()
     x, y = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
     aside = {column: np.concatenate([part.aside[column] for part in parts]) for column in how.aside}
-    return Client(x, y, parts[0].columns, sum(part.incomplete for part in parts), aside)
+    whole = Client(x, y, parts[0].columns, sum(part.incomplete for part in parts), aside)
+    return settled(whole, name, how)
 
 
 def from_function(make: Any, name: str, labels: bool = False) -> Client:

@@ -167,7 +167,7 @@ class Files(Problem):
         aside = (self.group, self.split.column)
         return files.Reading(
             target, self.columns, self.separator, self.missing, labels, self.positive, self.words,
-            tuple(dict.fromkeys(filter(None, aside))),
+            tuple(dict.fromkeys(filter(None, aside))), {} if self.ranges else self.centers,
         )  # fmt: skip
 
     @property
@@ -191,14 +191,13 @@ class Files(Problem):
             train, test = files.split(everyone, self.data, self.test, self.reading, seed, self.hold, self.group)
             labels = files.labels(everyone, self.test, self.reading) if self.loss == "logistic" else ()
             clients = {path.stem: client for path, client in everyone.items()}
-            lacking = sum(client.incomplete for client in found.values())
+            given = {path.stem: client for path, client in found.items()}
         else:
-            clients = self.read_apart(people)
-            lacking = sum(client.incomplete for client in clients.values())
+            clients = given = self.read_apart(people)
             train, test = self.split_apart(people, clients, seed)
             labels = (f"not {self.positive}", self.positive) if self.loss == "logistic" else ()
         unit = self.unit or self.of_columns("unit").get(self.target, "")
-        notes, listed = self.seen(clients, train, test, rounds, data_kind, lacking)
+        notes, listed = self.seen(clients, train, test, rounds, data_kind, given)
         plain = self.in_units(train, test, dtype, people is not None)
         data = self.with_intercept(plain)
         horizon = self.horizon or rounds
@@ -312,20 +311,16 @@ class Files(Problem):
         test: Shards,
         rounds: int,
         data_kind: str,
-        lacking: int,
+        given: Mapping[str, files.Client],
     ) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
         """What is to be said of the data, and a row for each client that has any here."""
-        there = folders.with_data(train)
-        if there is None:
+        if (there := folders.with_data(train)) is None:
             return (), []
         train = there
         labels, left_out = self.loss == "logistic", files.left_out(self.data)
         said = look.remarks(train, self.reading.target, labels, left_out)
         incomplete = {name: client.incomplete for name, client in clients.items()}
-        if lacking:
-            how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
-            rows = "row lacks a value and is" if lacking == 1 else "rows lack a value and are"
-            said.append(f"{lacking:,} {rows} {how}.")
+        said += look.missing(given, self.missing, self.centers)
         used = train.sizes
         if data_kind == "stream":
             horizon = self.horizon or rounds
@@ -359,9 +354,8 @@ class Files(Problem):
 
     def known_means(self, columns: tuple[str, ...], declared: bool = False) -> tuple[str, ...]:
         """The columns whose center may stand for a missing cell: the mean of the data, or one that is declared."""
-        if self.missing != "mean":
-            return ()
-        return tuple(name for name in columns if (self.standardise and not declared) or name in self.centers)
+        known = columns if self.standardise and not declared else self.centers
+        return tuple(name for name in columns if self.missing == "mean" and name in known)
 
     def public(self, given: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
         """The units that the user gave in place of those of the data."""
