@@ -116,6 +116,26 @@ def test_missing_cells_are_refused_left_out_or_filled(tmp_path):
     assert filled.x.tolist() == [[1, 2], [3.25, 2], [3, 2], [4, 2]]
 
 
+def test_a_word_is_said_once_and_told_from_what_is_missing(tmp_path):
+    def said(text, **how):
+        (tmp_path / "a.csv").write_text(text)
+        with pytest.raises(BadInput) as problem:
+            Files(str(tmp_path), **how).task(1, 5, float, "stored")
+        return str(problem.value).splitlines()
+
+    for how in ("refuse", "skip", "mean"):
+        lines = said("x,y\n1,2\nwarm,2\ncold,2\nmild,2\nhot,2\n", missing=how)
+        assert [line.split(": expected")[0][-1] for line in lines] == ['"'] * 4 and "1 cell more" in lines[3]
+        assert all("missing" not in line for line in lines)
+    (line,) = said("x,y\n1,2\n2,\n")
+    assert line.endswith('expected a number that is finite; problem.missing = "skip" leaves such rows out.')
+    assert '"skip" leaves such rows out, "mean" fills them' in said("x,y\n1,2\n,3\n")[0]
+    assert 'two words are for problem.loss = "logistic"' in said("x,y\n1,yes\n2,no\n3,\n")[0]
+    for text in ("x,y\n1,yes\n2,no\n3,perhaps\n", "x,y\n1,2\n2,low\n"):
+        assert "logistic" not in said(text)[0]
+    assert "a column of words needs its values in problem.categories" in said("x,y\neast,2\nwest,3\n")[0]
+
+
 def test_a_column_of_which_a_client_has_nothing_has_no_mean(tmp_path):
     wards = {"ward": ("east", "west")}
     for name, x, ward in (("a", "NA", "east"), ("b", "3", "?")):

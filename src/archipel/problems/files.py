@@ -35,6 +35,7 @@ class Reading(NamedTuple):
     categories: Mapping[str, Sequence[Any]] = {}  # column: its values; each becomes a column of 0 and 1
     aside: Sequence[str] = ()  # columns that say whose or when a sample is, and are no inputs
     centers: Mapping[str, float] = {}  # column: what is declared, and stands for a column of which a client has nothing
+    advised: bool = False  # whether a description may say otherwise: missing = "skip", loss = "logistic"
 
 
 class Client(NamedTuple):
@@ -213,7 +214,8 @@ def read_npz(path: Path, how: Reading) -> Client:
         if name in how.aside:
             continue
         if arrays[name].dtype.kind not in ("fiubU" if how.labels and name != "x" else "fiub"):
-            raise BadInput(KEY, f"{path.name}, {name} of {arrays[name].dtype}", "numbers")
+            hint = of_words(name, arrays[name].ravel().tolist(), how) if name == how.target else ""
+            raise BadInput(KEY, f"{path.name}, {name} of {arrays[name].dtype}", f"numbers{hint}")
     x = arrays["x"].astype(np.float64)
     y = arrays[how.target] if how.target else np.zeros(x.shape[:1])
     x = x[:, None] if x.ndim == 1 else x
@@ -313,20 +315,40 @@ def understood(
                 made[f"{name}={value}"] = np.where(gone, np.nan, np.array([c == value for c in given], float))
         else:
             made[name], bad = as_numbers(cells)
-            wrong += [(i, name, cells[i], "a finite number" if is_number(cells[i]) else "a number") for i in bad]
+            number = f"a number{of_words(name, cells, how) if bad else ''}"
+            wrong += [(i, name, cells[i], "a finite number" if is_number(cells[i]) else number) for i in bad]
             gone = np.isnan(made[name])
+            gone[bad] = False
         if how.missing == "refuse":
-            right = 'a number that is finite; problem.missing = "skip" leaves such rows out, "mean" fills them'
-            wrong += [(i, name, cells[i], right) for i in np.flatnonzero(gone).tolist()]
+            wrong += [(i, name, cells[i], unless(name, how)) for i in np.flatnonzero(gone).tolist()]
         lacking |= gone
     for i, name, cell, right in sorted(wrong, key=lambda one: one[0])[:SAID]:
         at = f"{path.name}, {name if not shown else (shown if name != how.target else name)}, {where[i]}"
         at = at if shown else f"{path.name}, {where[i]}, column {name}: {cell!r}"
         found.add(BadInput(key, at, right))
     if len(wrong) > SAID:
-        found.add(BadInput(key, f"{path.name}, {len(wrong) - SAID} cells more", "numbers there too"))
+        more = f"{len(wrong) - SAID} cell{'s' if len(wrong) > SAID + 1 else ''} more"
+        found.add(BadInput(key, f"{path.name}, {more}", "what fits there too"))
     found.refuse()
     return made, lacking
+
+
+def unless(name: str, how: Reading) -> str:
+    """What a cell that is missing should be, and what a description could say of it; nobody fills in a target."""
+    words = name in (*how.aside, *how.categories) or (name == how.target and how.labels)
+    right = "a value" if words else "a number that is finite"
+    fills = ', "mean" fills them' if name != how.target and name not in how.aside else ""
+    return f'{right}; problem.missing = "skip" leaves such rows out{fills}' if how.advised else right
+
+
+def of_words(name: str, cells: Sequence[Any], how: Reading) -> str:
+    """What a description could say of a column in which there is no number."""
+    words = {label_of(cell) for cell in cells} - {""}
+    if not how.advised or any(map(is_number, words)):
+        return ""
+    if name != how.target:
+        return "; a column of words needs its values in problem.categories"
+    return '; two words are for problem.loss = "logistic"' if len(words) <= 2 else ""
 
 
 # --- columns ----------------------------------------------------------------------------------------------

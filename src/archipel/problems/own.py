@@ -167,7 +167,7 @@ class Files(Problem):
         aside = (self.group, self.split.column)
         return files.Reading(
             target, self.columns, self.separator, self.missing, labels, self.positive, self.words,
-            tuple(dict.fromkeys(filter(None, aside))), {} if self.ranges else self.centers,
+            tuple(dict.fromkeys(filter(None, aside))), {} if self.ranges else self.centers, True,
         )  # fmt: skip
 
     @property
