@@ -226,3 +226,25 @@ def test_a_site_is_where_its_data_are(tmp_path):
     assert not people.sees("bob") and Clients().people() is None
     with pytest.raises(BadInput, match=r"\{name\}"):
         people.place("/sea/readings.csv", "ann")
+
+
+def test_names_that_cannot_be_those_of_nodes_are_said(tmp_path, archipel):
+    for name in ("ann", "dev 2"):
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{i},{i % 7}\n" for i in range(10)))
+    table = f'rounds = 3\n[problem]\nkind = "files"\ndata = "{tmp_path}/*.csv"\n[algorithm]\nkind = "fedavg"\n'
+    (tmp_path / "f.toml").write_text(table + '[deploy.addresses]\nserver = "127.0.0.1:7447"\n')
+
+    def said(*command):
+        ended = archipel(*command)
+        assert ended.status == 0, ended.err
+        return " ".join((ended.out + ended.err).split())
+
+    assert "Deployed, dev 2 is the node dev-2" in said("check", str(tmp_path / "f.toml"))
+    assert "Deployed, dev 2 is the node dev-2" in said("keys", str(tmp_path / "f.toml"), "--out", str(tmp_path / "k"))
+    assert (tmp_path / "k" / "dev-2.pem").exists()
+    (tmp_path / "dev 2.csv").rename(tmp_path / "server.csv")
+    for command in (("check",), ("keys", "--out", str(tmp_path / "k"))):
+        told = said(command[0], str(tmp_path / "f.toml"), *command[1:])
+        assert "all nodes are called client-0 to client-1, in this order: server cannot be a node's name" in told
+    (tmp_path / "server.csv").rename(tmp_path / "bob.csv")
+    assert "Deployed" not in said("check", str(tmp_path / "f.toml"))
