@@ -49,10 +49,10 @@ class Client(NamedTuple):
     centred: tuple[str, ...] = ()  # columns of which it has nothing, and that hold what is declared
 
 
-def read_all(data: str | Path, how: Reading) -> dict[Path, Client]:
+def read_all(data: str | Path, how: Reading, key: str = KEY) -> dict[Path, Client]:
     """Every client's file; all that is wrong in any of them is said at once."""
     found, clients = Findings(), dict[Path, Client]()
-    for path in find(data):
+    for path in find(data, key):
         with found:
             clients[path] = read_client(path, **how._asdict())
             _alike(path, clients[path], *next(iter(clients.items())))
@@ -73,7 +73,7 @@ def labels(clients: Mapping[Path, Client], test: float | str | Path, how: Readin
     """The two labels of clients that were read, the one that stands for 1 last; test files may have one of them."""
     ys = [client.y for client in clients.values()]
     if isinstance(test, str | Path) and len({label for y in ys for label in y}) < 2:
-        ys += [client.y for client in read_all(test, how).values()]
+        ys += [client.y for client in read_all(test, how, "problem.test").values()]
     return two_of(ys, how.positive)
 
 
@@ -116,13 +116,13 @@ def split(
                 raise BadInput("problem.group", group, "a column with two values or more in at least one client's data")
             return parts
         return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
-    shared = {p.resolve() for p in find(data)} & {p.resolve() for p in find(test)}
+    shared = {p.resolve() for p in find(data)} & {p.resolve() for p in find(test, "problem.test")}
     if shared:
         raise BadInput("problem.test", test, f"files that nobody learns from, unlike {min(shared).name}")
     first = next(iter(clients.values()))
     made = {f"{name}={label_of(v)}": name for name, values in how.categories.items() for v in values}
     columns = how.columns or tuple(dict.fromkeys(made.get(name, name) for name in first.columns))
-    others = read_all(test, how._replace(columns=columns))
+    others = read_all(test, how._replace(columns=columns), "problem.test")
     ys = targets([clients, others], how)
     everything, apart = together(clients, ys[0]), together(others, ys[1])
     if apart.x.shape[1:] != everything.x.shape[1:]:
@@ -137,15 +137,15 @@ def found_at(place: str | Path) -> Iterable[Path]:
     return where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
 
 
-def find(data: str | Path) -> list[Path]:
+def find(data: str | Path, key: str = KEY) -> list[Path]:
     """The files of a folder or a pattern that can be read, sorted by the name of their client."""
     known = (p for p in found_at(data) if p.suffix.lower() in READERS and p.is_file())
     paths = sorted(known, key=lambda p: (p.stem, p))
     if not paths:
-        raise BadInput(KEY, str(data), f"a folder or pattern with files that end in {', '.join(READERS)}")
+        raise BadInput(key, str(data), f"a folder or pattern with files that end in {', '.join(READERS)}")
     for one, two in pairwise(paths):
         if one.stem == two.stem:
-            raise BadInput(KEY, f"{one.name} and {two.name}", "one file for each client")
+            raise BadInput(key, f"{one.name} and {two.name}", "one file for each client")
     return paths
 
 

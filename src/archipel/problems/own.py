@@ -50,7 +50,7 @@ class Files(Problem):
     positive: str = key("", "the label that counts as 1; none given: yes, true, 1, or the larger")
     test: float | str = key(
         0.2, "what models are tested on: a share of each client's samples, or other files", above=0, below=1,
-        noun="a share",
+        noun="a folder or pattern of files, or a share",
     )  # fmt: skip
     hold: str = key(
         "random", "what is held out for the test: samples of each client, its last ones, whole groups, or whole files",
@@ -253,9 +253,11 @@ class Files(Problem):
 
     def read_apart(self, people: People) -> dict[str, files.Client]:
         """Everyone's samples, as far as they can be seen here."""
-        self.check_declared()
         columns = self.made_columns()
-        return folders.read_people(people, self.data, self.reading, (len(columns),), columns)
+        self.check_declared()
+        clients = folders.read_people(people, self.data, self.reading, (len(columns),), columns)
+        units.check_declared(self)  # after that: a column that is not there needs no units
+        return clients
 
     def check_declared(self) -> None:
         """Refuse what would have to be taken from everyone's data."""
@@ -264,13 +266,6 @@ class Files(Problem):
             raise BadInput("problem.columns", "(none)", f"the columns to predict from, by name: {apart}")
         if self.loss == "logistic" and not self.positive:
             raise BadInput("problem.positive", "(none)", f"the label that counts as 1: {apart}")
-        needed = [name for name in self.columns if name not in self.categories]
-        needed += [self.target] if self.loss != "logistic" and self.aims else []
-        lacking = [name for name in needed if name not in self.centers or name not in self.spreads]
-        if self.standardise and lacking:
-            example = f"{lacking[0]} = {{ center = 12, spread = 6 }}"
-            right = f"the units of {', '.join(lacking)}, as in {example}, or standardise = false, or private: {apart}"
-            raise BadInput("problem.scale", ", ".join(self.spreads) or "(none)", right)
 
     def made_columns(self) -> tuple[str, ...]:
         """The inputs, where words have become columns of 0 and 1."""
@@ -290,7 +285,7 @@ class Files(Problem):
         if not isinstance(self.test, str):
             return divide(everything, self.test, self.hold, seed)
         columns, unknown = self.made_columns(), people._replace(samples=())
-        apart = folders.read_people(unknown, self.test, self.reading, (len(columns),), columns)
+        apart = folders.read_people(unknown, self.test, self.reading, (len(columns),), columns, "problem.test")
         return everything, folders.together(apart)
 
     def left_to_learn(self, people: People) -> tuple[int, ...]:
