@@ -102,6 +102,8 @@ def run(
     if record:
         save_schedule(described, record)
     show({federation.stem: result})
+    if grown := result.grown():
+        errors.print(grown, highlight=False, soft_wrap=True)
     screen.print(f"Model: {out / 'model.npz'}", highlight=False, soft_wrap=True)
     finish(out / "report.html", result.interrupted)
 
