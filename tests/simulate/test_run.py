@@ -36,5 +36,5 @@ def test_only_what_is_not_finite_has_diverged():
 
 def test_a_model_that_has_grown_beyond_sense_is_said():
     federation = WILD.with_(algorithm=FedAvg(step=5.0), rounds=20)
-    assert "diverges" in federation.run().grown() and not federation.with_(rounds=0).run().grown()
+    assert "diverges" in federation.run().grown()
     assert not federation.with_(algorithm=FedAvg(step=0.01)).run().grown()
