@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.markup import render
 
 from archipel import Federation
 from commands import typed
@@ -126,6 +127,18 @@ def test_what_only_posix_has_is_not_needed_to_simulate(tmp_path):
     )
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=300)
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"report.html", "model.npz", "metrics.csv"}
+
+
+def test_no_help_text_has_something_in_brackets_that_is_taken_for_a_style():
+    from typer.main import get_command
+
+    from archipel.cli import app
+
+    commands = get_command(app).commands.values()
+    texts = [text for one in commands for text in (one.help, *(getattr(given, "help", "") for given in one.params))]
+    assert len(texts) > 80
+    for text in filter(None, texts):
+        assert render(text).plain == text
 
 
 def test_on_windows_a_deployment_is_a_sentence(tmp_path, monkeypatch, capsys):

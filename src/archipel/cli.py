@@ -14,7 +14,7 @@ from rich.text import Text
 
 from archipel import cli_deploy, cli_explain, cli_model, cli_privacy, cli_sites, cli_sweep
 from archipel.cli_deploy import Page
-from archipel.errors import BadInput, Diverged, Missing, did_you_mean, spoken
+from archipel.errors import BadInput, Diverged, Missing, did_you_mean, of_file, spoken
 from archipel.progress import progress_bar
 
 app = typer.Typer(
@@ -363,8 +363,7 @@ def main() -> None:
         said = f" ({problem})" if str(problem) else ""
         end(f"This does not fit in memory{said}: fewer clients, features or samples would.", 2)
     except OSError as problem:  # a file or a folder, most often
-        where = f"{problem.filename}: " if problem.filename else ""
-        end(f"{where}{problem.strerror or problem}.", 2)
+        end(of_file(problem), 2)
     except KeyboardInterrupt:
         errors.print("Stopped.")
         sys.exit(130)

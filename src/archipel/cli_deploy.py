@@ -39,8 +39,8 @@ def up(
 ) -> None:
     """Run a federation on this machine for real: a process a node, over mutual TLS on loopback.
 
-    Ends with the same files as `archipel run`, and wire.json: what crossed the network. Run it again to go on where it
-    was stopped.
+    Ends with the files of `archipel run` but checkpoint.npz, and wire.json: what crossed the network. Run it again to
+    go on where it was stopped.
 
     Example: archipel up examples/flagship/pao-fed-c2.toml --replay --out results
     """
@@ -75,7 +75,7 @@ def up(
 
             result = fleet.run(look)
     except Halted as problem:
-        stop(str(problem))
+        stop(str(problem), problem.status)
     finally:
         if served:
             served.close()
@@ -363,10 +363,10 @@ def show(name: str, result: Any, out: Path) -> None:
         raise typer.Exit(130)
 
 
-def stop(sentence: str) -> NoReturn:
+def stop(sentence: str, status: int = 1) -> NoReturn:
     """End with one sentence."""
     errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
-    raise typer.Exit(1)
+    raise typer.Exit(status)
 
 
 COMMANDS: dict[str, Any] = {"up": up, "node": node, "leave": leave, "keys": make_keys, "torture": torture}

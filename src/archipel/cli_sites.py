@@ -163,11 +163,11 @@ def status(
     """Show how a node and its neighbours are doing: the round each has reached, when it was last heard, what it paid.
 
     At the server that is every machine. What a neighbour paid and skipped is known where the description asks for it
-    (`status` in [deploy]) and the neighbour's policy lets it leave.
+    (`deploy.status`) and the neighbour's policy lets it leave.
 
     Example: archipel status state/server
     """
-    from archipel.deploy.assemble import read_status
+    from archipel.deploy.trace import read_status
 
     places = [folder] if (folder / "status.json").is_file() else sorted(p for p in folder.glob("*") if p.is_dir())
     found = [status for status in map(read_status, places) if status]

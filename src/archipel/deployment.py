@@ -46,4 +46,5 @@ class Deployment(Checked):
         for name, address in self.addresses.items():
             host, colon, port = str(address).rpartition(":")
             if not (isinstance(address, str) and colon and host and port.isdigit() and 0 < int(port) < 65536):
-                raise BadInput(f"deploy.addresses.{name}", address, 'a text "host:port"')
+                right = 'a text "host:port", with a port from 1 to 65535'
+                raise BadInput(f"deploy.addresses.{name}", address, right)

@@ -1,6 +1,7 @@
 """Errors that are sentences for the person who caused them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
@@ -64,7 +65,26 @@ class Findings:
 
 
 class Missing(RuntimeError):
-    """A data set or an optional package that is not on this machine; the sentence says how to get it."""
+    """A data set or an optional package that is not on this machine, or cannot be read; the sentence says why."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """What is read before anything begins: where that fails, a sentence, and not another try."""
+    try:
+        yield
+    except OSError as problem:
+        raise Missing(of_file(problem)) from problem
+
+
+def of_file(problem: OSError) -> str:
+    """What the system says of a file or a folder, as a sentence.
+
+    >>> of_file(PermissionError(13, "Permission denied", "nord/log.csv"))
+    'nord/log.csv: Permission denied.'
+    """
+    where = f"{problem.filename}: " if problem.filename else ""
+    return f"{where}{problem.strerror or problem}."
 
 
 class Diverged(RuntimeError):

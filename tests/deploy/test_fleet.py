@@ -29,6 +29,8 @@ from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.problems.deep import Deep
 from archipel.problems.own import Files
+from archipel.report import summary
+from commands import typed
 
 pytest.importorskip("zenoh")
 
@@ -60,7 +62,7 @@ def test_processes_end_with_the_simulated_model(name, tmp_path, monkeypatch):
 
 def test_clients_with_data_of_their_own_on_one_machine(tmp_path):
     """Each process builds its own part, with room for its own batches; put together they are the simulation's."""
-    draw, scale = np.random.default_rng(2), {"center": 0.0, "spread": 2.0}
+    draw, scale = np.random.default_rng(2), {"center": 0.0, "spread": 2.0, "unit": "µm"}
     for name, size in (("ann", 20), ("bob", 31)):
         x = draw.standard_normal((size, 2))
         rows = "".join(f"{a},{b},{a - 2 * b}\n" for a, b in x)
@@ -70,6 +72,7 @@ def test_clients_with_data_of_their_own_on_one_machine(tmp_path):
     federation = Federation(problem, FedAvg(batch=7, step=0.2), rounds=6, every=3, clients=Clients(("ann", "bob")))
     _, result = deployed(federation, tmp_path, pace="replay")
     assert_same_files(tmp_path, simulated(federation), federation, result, apart=1e-12)
+    assert summary(result)["final rmse"].endswith(" µm")
 
 
 @pytest.mark.long
@@ -90,8 +93,23 @@ def test_a_run_that_is_asked_for_more_rounds_is_not_the_finished_one(tmp_path):
     """What nodes kept of another description is refused, rather than taken for the result."""
     federation = SMALL["pao-fed-c2"].with_(rounds=5)
     deployed(federation, tmp_path, pace="replay")
-    with pytest.raises(Halted, match="the state of this federation, not of another one"):
+    with pytest.raises(Halted, match="the state of this federation, not of another one") as halted:
         deployed(federation.with_(rounds=6), tmp_path, pace="replay")
+    assert halted.value.status == 2
+
+
+@pytest.mark.parametrize(("ended", "status"), [(2, 2), (1, 1), (-9, 1)])
+def test_up_ends_with_2_where_a_node_did(ended, status, tmp_path, monkeypatch):
+    """Starting it again would not help."""
+    (tmp_path / "federation.toml").write_text(SMALL["pao-fed-c2"].with_(rounds=5).to_toml())
+
+    def run(self, look):
+        self.trouble["server"] = fleet.RESTARTS
+        self.ended("server", ended)
+
+    monkeypatch.setattr(Fleet, "run", run)
+    found = typed("up", "federation.toml", "--out", "out", cwd=tmp_path)
+    assert found.returncode == status and f"server ended with status {ended}: " in found.stderr
 
 
 @pytest.mark.parametrize("name", ["pao-fed-c2", "zcdp-nfl"])

@@ -16,8 +16,8 @@ from processes_here import Process, archipel
 
 from archipel import Federation
 from archipel.bundle import load
-from archipel.deploy.assemble import read_status
 from archipel.deploy.proxy import free_port
+from archipel.deploy.trace import read_status
 from archipel.problems.synthetic import NAMES
 from commands import typed
 from waiting import wait_until

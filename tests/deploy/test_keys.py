@@ -50,6 +50,20 @@ def test_missing_foreign_and_expired_certificates_are_said(folder, tmp_path):
         keys.check(tmp_path / "other", "late")
 
 
+def test_a_secret_key_that_is_none_or_anothers_is_said(folder, tmp_path):
+    for name in ("authority.pem", "a.pem", "b.key"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    for content, said in (
+        (b"junk\n", "that can be read"),
+        ((folder / "b.key").read_bytes(), "of the certificate beside"),
+    ):
+        (tmp_path / "a.key").write_bytes(content)
+        with pytest.raises(BadInput, match=rf"a\.key.*{said}.*--renew a"):
+            keys.check(tmp_path, "a")
+    (tmp_path / "a.key").write_bytes((folder / "a.key").read_bytes())
+    assert keys.check(tmp_path, "a")
+
+
 def test_a_renewed_certificate_is_another_one_of_the_same_authority(folder):
     before = [(folder / f"b{suffix}").read_bytes() for suffix in (".pem", ".key")]
     keys.renew(folder, "b", [], 10)

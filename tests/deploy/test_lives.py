@@ -10,6 +10,7 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.fedavg import FedAvg, Scaffold
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import grow
+from archipel.deploy.run_node import ending
 from archipel.deploy.store import Halted
 from archipel.deploy.torture.simulation import Door
 from archipel.deploy.view import view_of
@@ -143,6 +144,34 @@ def test_what_may_grow_and_what_may_not():
     changed = stream(4, deploy=deploy).with_(algorithm=PaoFed(step=0.3, limit=4))
     with pytest.raises(BadInput, match="not of another one"):
         opened(changed, "server", here)
+
+
+@pytest.mark.parametrize("pace", ["quorum", "clock"])
+def test_a_run_that_was_over_goes_on_with_the_rounds_that_are_added(pace):
+    """An hour later, although goodbye was said; who was killed before, or never there, takes part too."""
+    here = village(stream(4, 20), pace=pace, first=["server", "client-0", "client-1", "client-2"])
+    here.until(lambda: here.nodes["client-2"].player.round >= 10)
+    here.kill("client-2")
+    here.until(lambda: all(here.hosts[name].done for name in ("server", "client-0", "client-1")))
+    assert here.nodes["client-0"].player.mailbox.over
+    here.world.at(here.world.time + 3600, lambda: None)
+    here.world.run(here.world.time + 3600)
+    here.world.described = dict.fromkeys(here.hosts, stream(4, 50, deploy=here.federation.deploy))
+    for name, host in here.hosts.items():
+        host.done = False
+        here.start(name)
+    here.run(seconds=300)
+    updates = [here.nodes[f"client-{k}"].player.updates for k in range(4)]
+    assert updates[:2] == [50, 50] and min(updates[2], 10 + updates[3]) >= 38, updates
+
+
+def test_who_comes_when_all_is_over_has_learned_nothing_and_says_so():
+    here = village(stream(3, 10), first=["server", "client-0", "client-1"])
+    here.until(lambda: here.nodes["server"].player.finished)
+    here.start("client-2")
+    here.until(lambda: here.hosts["client-2"].done)
+    assert "Its model: " in ending(here.nodes["server"]) and "Its model: " in ending(here.nodes["client-0"])
+    assert ending(here.nodes["client-2"]).endswith("It took part in none of them: it has learned nothing.")
 
 
 def test_where_numbers_enter_the_mathematics_nothing_grows():

@@ -8,6 +8,7 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.pace import HERE, REPORTS, TOLD, Clock, Quorum
+from archipel.deploy.sources import ProblemSource
 from archipel.deploy.torture.simulation import EPOCH
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
@@ -156,6 +157,36 @@ def test_by_the_clock_a_client_learns_alone_while_the_server_is_away():
     assert client.player.messages[1] == 1 and np.any(client.player.me.model != before)
 
 
+def test_by_the_clock_no_round_goes_by_before_a_client_knows_the_clock():
+    """Its first sample comes in round 10: all rounds were over at once, since none waited for anything."""
+
+    class Later(ProblemSource):
+        def ready(self):
+            return village.world.time > 10.5
+
+        def wakes(self, now):
+            return now + 0.1
+
+        def look(self, moment):
+            return super().look(moment) if self.ready() else (False, None)
+
+    village = Village(STAR.with_(rounds=30), pace="clock", period=1.0)
+    client = village.nodes["client-1"].player
+    client.source = Later(client.view)
+    village.run()
+    assert 15 < client.updates < 22
+
+
+@pytest.mark.parametrize(("away", "said"), [(20.0, "2 rounds went by"), (400.0, "the last 29 rounds went by")])
+def test_rounds_that_went_by_while_a_node_did_not_run_are_said(away, said, caplog):
+    caplog.set_level("INFO", "archipel.deploy")
+    village = Village(STAR.with_(rounds=30), pace="clock", period=10.0)
+    village.until(lambda: village.nodes["server"].player.round == 1)
+    village.kill("server", away)
+    village.until(lambda: village.hosts["server"].node is not None)
+    assert f"server: {said} on the clock while it did not run" in caplog.text
+
+
 def test_clocks_without_one_server_must_be_told_the_first_moment():
     """Peers that start their own clocks would never be in the same round."""
     village = Village(PEERS, pace="clock", period=1.0)
@@ -208,3 +239,8 @@ def test_a_missing_peer(how, caplog):
 def test_bad_deployments_are_refused(key, value):
     with pytest.raises(BadInput, match=f"deploy.{key}"):
         Deployment(**{key: value})
+
+
+def test_a_port_beyond_the_last_one_is_told_which_there_are():
+    with pytest.raises(BadInput, match=r"deploy.addresses.server = .*from 1 to 65535"):
+        Deployment(addresses={"server": "here:99999"})

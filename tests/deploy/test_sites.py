@@ -25,11 +25,12 @@ from test_rules import epsilon_spent
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
-from archipel.deploy.assemble import read_status
 from archipel.deploy.machine import Machine
 from archipel.deploy.metrics import Metrics, exposition
+from archipel.deploy.node import open_node
 from archipel.deploy.post import LATEST, LOG
 from archipel.deploy.proxy import free_port
+from archipel.deploy.trace import read_status
 from archipel.deploy.view import view_of
 from archipel.describe import write_toml
 from archipel.errors import BadInput
@@ -215,6 +216,11 @@ def test_a_site_approves_runs_and_reads_what_left(folder):
     status = json.loads(typed("status", folder / "state" / "server", "--json", cwd=folder).stdout)[0]
     known = status["neighbours"]
     assert known["client-1"]["paid"] == pytest.approx(paid["rho"], rel=1e-9) and known["client-0"]["skipped"] == 0
+    described = Federation.load(folder / "federation.toml")
+    again = open_node(described, "server", folder, None, described.deploy.addresses)
+    for name, one in again.status()["neighbours"].items():
+        assert all(one[key] == known[name][key] for key in ("seen", "round", "bytes", "paid", "skipped"))
+    again.close()
     shown = typed("status", folder / "state", cwd=folder).stdout
     assert all(name in shown for name in ("server", "client-0", "client-1"))
     readable = typed("log", site, cwd=folder).stdout
@@ -380,6 +386,23 @@ def test_a_status_costs_28_bytes_and_only_where_it_is_asked_for():
     assert 6 <= len(told) <= 12
     known = village.nodes["server"].status()["neighbours"]["client-0"]
     assert known["updates"] > 20 and known["paid"] is None and known["skipped"] == 0
+
+
+def test_what_is_shown_of_neighbours_outlives_a_restart_but_not_a_lost_disk():
+    federation = Federation(Synthetic(clients=2, features=8, samples=(40,), horizon=40), PaoFed(), rounds=40)
+    village = Village(federation, pace="clock", period=1.0, status=2.0)
+    village.until(lambda: village.nodes["server"].player.round >= 20)
+    before = json.loads(json.dumps(village.nodes["server"].status()))
+    for disk, kept in ((None, True), ({}, False)):
+        village.kill("server")
+        if disk is not None:
+            village.hosts["server"].disk.put(disk)
+        village.start("server")
+        server = village.nodes["server"]
+        server.remember(before)
+        known = server.status()["neighbours"]["client-0"]
+        shown = {key: known.get(key) for key in ("seen", "round", "bytes", "updates", "paid", "skipped")}
+        assert ({**before["neighbours"]["client-0"], **shown} == before["neighbours"]["client-0"]) is kept
 
 
 @pytest.mark.parametrize("paid", [float("inf"), float("-inf"), float("nan"), 1e308])

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from harness import Village
 from archipel import Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.clients import Clients, People
+from archipel.deploy.node import open_node
 from archipel.deploy.outside import GeneratorSource, SampleSource
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import Halted
@@ -173,8 +175,28 @@ def test_a_node_without_further_data_still_ends(ends):
 
 def test_data_that_comes_one_by_one_needs_an_algorithm_that_learns_so(tmp_path):
     view = view_of(Federation(Regression(clients=3), ZcdpNfl(), Peers(shape="ring"), rounds=3), "client-0")
-    with pytest.raises(BadInput, match="sample by sample"):
+    for missing in ("sensor.csv", "nowhere", "nothing.py:samples"):
+        with pytest.raises(BadInput, match=f'deploy.data = "{missing}": expected a folder or a file that is there'):
+            source_of(view, missing, tmp_path)
+    (tmp_path / "sensor.csv").write_text("a,target,b\n")
+    with pytest.raises(BadInput, match=r'deploy.data = "sensor\.csv": .*sample by sample'):
         source_of(view, "sensor.csv", tmp_path)
+
+
+@pytest.mark.parametrize("data", ["", "sensor.csv"], ids=["stored", "a stream"])
+def test_data_that_cannot_be_read_when_a_node_starts_end_it_for_good(data, tmp_path, monkeypatch):
+    """In the words of `archipel check`; a Missing ends with status 2."""
+    (tmp_path / "sensor.csv").write_text("a,target,b\n")
+    deploy = Deployment(data=data, addresses={"server": "127.0.0.1:7447"})
+    federation = Federation(Linear(clients=2, size=2, samples=10, test=5), OnlineFed(step=0.1), deploy=deploy)
+
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied", "sensor.csv")
+
+    monkeypatch.setattr(*((Path, "open") if data else ("archipel.deploy.view.instance_at",)), denied)
+    monkeypatch.setattr("archipel.deploy.keys.check", lambda *_: None)
+    with pytest.raises(Missing, match=r"^sensor\.csv: Permission denied\.$"):
+        open_node(federation, "client-0", tmp_path, None, deploy.addresses)
 
 
 # --- MQTT -----------------------------------------------------------------------------------------------------------

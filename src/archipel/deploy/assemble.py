@@ -1,6 +1,5 @@
 """From what the nodes wrote down to the same result that a simulation gives."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 
 from archipel.deploy.accounts import JOURNAL
 from archipel.deploy.roster import Roster
-from archipel.deploy.trace import ROWS, STATUS, entries
+from archipel.deploy.trace import ROWS, entries, read_status
 from archipel.deploy.wire import HEADER
 from archipel.errors import BadInput
 from archipel.node import leaves, named_leaves
@@ -34,14 +33,6 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     """What a node wrote down at the measured rounds."""
     path = folder / ROWS
     return entries(path.read_bytes())[0] if path.exists() else []
-
-
-def read_status(folder: Path) -> dict[str, Any]:
-    """How a node is doing; nothing where it has not said so yet."""
-    try:
-        return json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
 
 
 def rows_at(traces: dict[str, list[dict[str, Any]]], mark: int) -> dict[str, dict[str, Any]]:
@@ -127,7 +118,7 @@ def assemble(
     result = Deployed(federation.to_toml(), recorder.rows, models, [recorder.ledger], {}, interrupted, seconds)
     result.about = [recorder.about()]
     result.wire = wire_of(instance, result, statuses)
-    result.graph = instance.graph
+    result.graph, result.unit = instance.graph, instance.task.unit
     result.listed = [listed(name, statuses[name]) for name in roster.names[instance.data_role]]
     return result
 

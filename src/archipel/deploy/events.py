@@ -38,7 +38,18 @@ class Events:
         size = sum(array.nbytes for array in leaves(view.me))
         rules = f"under {gate.permit.approval} of its site's policy" if gate else "no policy: the site has no rules"
         LOG.info("%s: round %d of %d, %s", view.member.name, self.node.player.round, view.rounds, rules)
+        self.note_missed()
         LOG.debug("%s keeps %d bytes of state, talks to %s", view.member.name, size, named(self.office.neighbours))
+
+    def note_missed(self) -> None:
+        """Rounds go by on the clock, whoever is there."""
+        name, n, rounds = self.node.view.member.name, self.node.player.round, self.node.view.rounds
+        missed = min(self.node.pace.begin(n) or n, rounds) - n
+        if 0 < missed < rounds - n:
+            LOG.info("%s: %d rounds went by on the clock while it did not run", name, missed)
+        elif missed > 0:
+            todo = "add rounds, or give a later deploy.start"
+            LOG.warning("%s: the last %d rounds went by on the clock while it did not run: %s", name, missed, todo)
 
     def look(self) -> None:
         """Say what changed since the last look."""

@@ -4,7 +4,7 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ class Neighbour:
     when: float = 0.0  # last, or when no answer was expected
     seen: float = 0.0  # when it was heard last, by the system's clock
     round: int = 0  # the latest that it spoke of
-    came: int = 0  # bytes from it, in this life
+    came: int = 0  # bytes from it
     said: bytes = b""  # what it last told of itself
     differs: bool = False  # it runs another description
     ahead: bool = False  # it has got more than this state has sent
@@ -98,6 +98,13 @@ class Neighbour:
             paid, updates, skipped = wire.STATE.unpack(self.said)
             found |= {"paid": paid if isfinite(paid) else None, "updates": updates, "skipped": skipped}
         return found
+
+    def remember(self, known: dict[str, Any]) -> None:
+        """What whoever looks on was told of it in an earlier life."""
+        self.seen, self.round, self.came = known.get("seen", 0.0), known.get("round", 0), known.get("bytes", 0)
+        if "updates" in known:
+            paid = nan if known["paid"] is None else known["paid"]
+            self.said = wire.STATE.pack(paid, known["updates"], known["skipped"])
 
     def meet(self, mine: int, theirs: int) -> None:
         """Know a neighbour's store, and so how frames between the two are tagged."""

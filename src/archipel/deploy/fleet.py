@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from archipel.deploy import keys
-from archipel.deploy.assemble import assemble, read_status
+from archipel.deploy.assemble import assemble
 from archipel.deploy.proxy import Proxy, free_port
 from archipel.deploy.roster import Roster, refuse_attack, roster_of
 from archipel.deploy.store import Halted
+from archipel.deploy.trace import read_status
 from archipel.deploy.units import FILE, read_units
 from archipel.deploy.view import instance_of_all
 from archipel.results import Result
@@ -31,6 +32,14 @@ NICE = 10  # of nodes that call others: those that are called have more to do
 GRACE = 30.0  # seconds in which a node ends that is told to, before it is made to: a machine may be busy
 ENDING = 60.0  # and in which the process ends that starts them
 RESTARTS = 3  # of a node that ends by itself, with an error, before the whole is given up
+
+
+class Ended(Halted):
+    """A node ended with an error. What starting it again does not help against is so for all of them: 2."""
+
+    def __init__(self, sentence: str, status: int):
+        super().__init__(sentence)
+        self.status = 2 if status == 2 else 1
 
 
 class Fleet:
@@ -181,7 +190,7 @@ class Fleet:
         """A node ended with an error: its last words, if they are for the user; else another try."""
         self.trouble[name] += 1
         if status in (1, 2) or self.trouble[name] > RESTARTS:
-            raise Halted(f"{name} ended with status {status}: {self.last_words(name)}")
+            raise Ended(f"{name} ended with status {status}: {self.last_words(name)}", status)
         self.restarting[name] = time.monotonic() + 0.2
 
     def last_words(self, name: str) -> str:

@@ -5,11 +5,13 @@ number of clients enters the mathematics (the penalties of ADMM), or that of rou
 must agree on it as well, and a state of fewer is refused.
 """
 
+from collections import deque
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from archipel.deploy import wire
 from archipel.errors import BadInput
 from archipel.node import named_leaves
 from archipel.parts.kind import Composition
@@ -69,3 +71,21 @@ def check(before: dict[str, Any], now: dict[str, Any], view: Any) -> None:
         what = "clients" if now["clients"] > before["clients"] else "rounds"
         right = f"{before[what]}, as it began: how many there are enters this algorithm's numbers"
         raise BadInput("clients.names" if what == "clients" else "rounds", now[what], right)
+
+
+def reopen(player: Any, before: dict[str, Any]) -> None:
+    """Where rounds were added since a checkpoint: it goes on from there, although goodbye may have been said.
+
+    A server's goodbye that was not answered is taken back: in its place stands that there is nothing to say in the
+    round that comes next. Who has got it will see a repeat.
+    """
+    if player.view.rounds <= before["rounds"] or player.gone:
+        return
+    player.mailbox.over = False
+    player.pace.reopen(player.round, player.round >= before["rounds"])
+    for other in player.office.neighbours.values():
+        other.letters = deque(taken_back(letter, player.round) for letter in other.letters)
+
+
+def taken_back(letter: Any, n: int) -> Any:
+    return letter._replace(kind=wire.NOTHING, round=n) if letter.kind == wire.OVER else letter

@@ -190,11 +190,27 @@ def check(folder: Path, name: str) -> datetime.datetime:
     except Exception as problem:  # whatever is wrong with a signature
         right = "a certificate of the authority beside it"
         raise BadInput("deploy.keys", str(folder / f"{name}.pem"), right) from problem
+    check_secret(folder / f"{name}.key", name, mine)
     until = mine.not_valid_after_utc
     if until <= datetime.datetime.now(datetime.UTC):
         right = f"a certificate that is valid; this one expired on {until:%Y-%m-%d} (delete it, then `archipel keys`)"
         raise BadInput("deploy.keys", str(folder / f"{name}.pem"), right)
     return until
+
+
+def check_secret(path: Path, name: str, certificate: Any) -> None:
+    """Refuse a key that cannot be read, or that the certificate was not made for: nobody would answer its node."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    anew = f"`archipel keys federation.toml --renew {name}`"
+    again = f"copy {name}.pem and {name}.key once more, or make both anew ({anew})"
+    try:
+        private: Any = load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as problem:
+        why = f" ({problem.strerror})" if isinstance(problem, OSError) else ""
+        raise BadInput("deploy.keys", str(path), f"a secret key that can be read{why}: {again}") from problem
+    if private.public_key() != certificate.public_key():
+        raise BadInput("deploy.keys", str(path), f"the secret key of the certificate beside it: {again}")
 
 
 # --- what a node says, signed ----------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from archipel.deploy.post import LOG, PostOffice
 from archipel.deploy.site import SiteLedger, joined
 from archipel.deploy.sources import source_of
 from archipel.deploy.store import ANEW, Halted, Store
-from archipel.deploy.trace import Trace, write_status
+from archipel.deploy.trace import Trace, read_status, write_status
 from archipel.deploy.view import View, view_of
 from archipel.deploy.world import World
-from archipel.errors import BadInput
+from archipel.errors import BadInput, reading
 from archipel.node import named_leaves
 from archipel.policy import read_policy
 from archipel.turns import Tell
@@ -89,12 +89,19 @@ class Node:
                 raise BadInput("deploy.state", str(self.world.disk.path) if self.world.disk else "", right)
             grow.check(record["extent"], self.extent, self.view)
             restore(self.player, record)
+            grow.reopen(self.player, record["extent"])
             if self.player.gone and not self.leaves:
                 raise Halted(f"{self.view.member.name} has left this federation. To take part as a new one: {ANEW}.")
             self.office.flush()
         elif self.store:  # before anything is charged: else nobody could tell whether what was paid for has left
             self.save()
         self.measure()
+
+    def remember(self, status: dict[str, Any]) -> None:
+        """What was known of the neighbours in its last life: for whoever looks on, so it is in no checkpoint."""
+        for name, known in status.get("neighbours", {}).items() if self.office.restored else ():
+            if name in self.office.neighbours:
+                self.office.neighbours[name].remember(known)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -361,7 +368,8 @@ def open_node(
     from archipel.deploy.zenoh_link import access, bare_config, tls
 
     deploy = federation.deploy
-    view = view_of(federation, name, base=base)
+    with reading():
+        view = view_of(federation, name, base=base)
     allowed = permit(read_policy(policy), federation, view) if policy else None
     certificates = base / deploy.keys
     keys.check(certificates, name)
@@ -370,13 +378,15 @@ def open_node(
     calls = [f"tls/{addresses[other]}" for other in view.roster.calls(name, addresses)]
     settings = bare_config(listen, calls, view.vocabulary.largest)
     settings |= tls(certificates, name) | access(name, neighbours)
-    source = source_of(view, deploy.data, base)
+    with reading():
+        source = source_of(view, deploy.data, base)
     site = policy.parent / "site" if policy else None
-    world = real_world(
-        name, neighbours, settings, folder or base / deploy.state / name, site, certificates / keys.REVOKED, policy
-    )
+    state = folder or base / deploy.state / name
+    world = real_world(name, neighbours, settings, state, site, certificates / keys.REVOKED, policy)
     try:
-        return Node(view, world, deploy, source, linger, allowed, leaves)
+        node = Node(view, world, deploy, source, linger, allowed, leaves)
+        node.remember(read_status(state))
+        return node
     except BaseException:
         world.link.close()
         raise

@@ -13,7 +13,7 @@ import numpy as np
 
 from archipel.deploy.post import LOG
 from archipel.deploy.store import Halted
-from archipel.deploy.view import View
+from archipel.deploy.view import View, refuse_missing
 from archipel.errors import BadInput, Missing
 from archipel.loading import load
 from archipel.node import cosines
@@ -31,8 +31,6 @@ class SampleSource:
     """
 
     def __init__(self, view: View):
-        if not view.task.streams or not {"features", "target"} <= set(view.task.sample._fields):
-            raise BadInput("deploy.data", "(given)", "an algorithm that learns from a stream, sample by sample")
         self.task = view.task
         self.next: Any = None  # a sample
         self.taken = self.skipped = 0
@@ -128,8 +126,7 @@ class CsvSource(SampleSource):
         self.path, self.offset, self.behind = path, 0, 0
         self.names: list[str] = []
         self.separator = ","
-        if not path.is_file():
-            raise BadInput("deploy.data", str(path), "a CSV file with a header; its rows may come later")
+        path.open("rb").close()  # now, rather than when the first row is wanted
 
     def line(self) -> str | None:
         """The next line that is not empty; None where there is none, or not written to its end yet."""
@@ -283,6 +280,9 @@ def named(columns: Sequence[str], cells: Sequence[Any]) -> dict[str, Any]:
 
 def source_of(view: View, data: str, folder: Path) -> SampleSource:
     """What `data` names; paths are meant from the folder of the description."""
+    refuse_missing(data, folder)
+    if not view.task.streams or not {"features", "target"} <= set(view.task.sample._fields):
+        raise BadInput("deploy.data", data, "a folder: this algorithm does not learn from a stream, sample by sample")
     if data.startswith("mqtt://"):
         host, _, topic = data.removeprefix("mqtt://").partition("/")
         return MqttSource(view, host, topic)

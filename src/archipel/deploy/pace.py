@@ -30,6 +30,10 @@ class Replay:
         """The round that starts now, where round n is next; None: not yet."""
         return n
 
+    def waits_for_data(self) -> bool:
+        """Whether a round does not begin without."""
+        return True
+
     def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
         """Whether a node that waits for `missing` of `total` neighbours, since a moment, may go on."""
         return not missing
@@ -47,6 +51,9 @@ class Replay:
 
     def answered(self, n: int) -> None:
         """The server is in round n now."""
+
+    def reopen(self, n: int, was_over: bool) -> None:
+        """Rounds were added; round n is next. `was_over`: all that there were before had been played."""
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -123,6 +130,10 @@ class Clock(Replay):
         now = math.floor((self.now() - self.start) / self.period)
         return max(n, now) if now >= n else None
 
+    def waits_for_data(self) -> bool:
+        """Rounds go by without, but not before it is known how fast: all of them would at once."""
+        return not self.start
+
     def enough(self, what: str, n: int, missing: Collection[int], total: int, since: float) -> bool:
         left = self.left(n)
         if what == REPORTS:
@@ -148,6 +159,18 @@ class Clock(Replay):
 
     def answered(self, n: int) -> None:
         if not self.given:
+            self.start = self.now() - n * self.period
+
+    def reopen(self, n: int, was_over: bool) -> None:
+        """Who leads goes on where it ended, since nobody was there to play meanwhile; the others ask it again.
+
+        Where it had not come to the end, clients may have gone on without it, by the clock as it was.
+        """
+        if self.fixed:
+            return
+        if not self.given:
+            self.start = 0.0
+        elif was_over:
             self.start = self.now() - n * self.period
 
     def state(self) -> dict[str, Any]:

@@ -101,6 +101,11 @@ class Player:
     def finished(self) -> bool:
         return self.round >= self.view.rounds
 
+    @property
+    def learned(self) -> bool:
+        """Whether its model can be another than at first: it learned or was told something, or heard of others."""
+        return self.changes > 0 if self.view.has_data else bool(self.mailbox.reported.max(initial=-1) >= 0)
+
     def ready(self) -> bool:
         step = self.steps[self.at]
         return step.ready(step.turn)
@@ -160,7 +165,7 @@ class Player:
         begins = self.pace.begin(self.round)
         if begins is None:
             return False
-        return self.source.ready() or self.source.over or not self.pace.reports
+        return self.source.ready() or self.source.over or not self.pace.waits_for_data()
 
     def look(self, _: int) -> None:
         """The round begins: is there something to learn from, and can the node talk."""

@@ -20,12 +20,12 @@ from archipel.privacy.journal import Damaged
 from archipel.privacy.ledger import Overspent
 
 UNANSWERED = "The goodbye was not answered for {:g} seconds. It is kept: run this again when the others can be reached."
+NOTHING_LEARNED = "It took part in none of them: it has learned nothing."
 EXPECTED = (BadInput, Missing, Halted, Diverged, Damaged, Overspent, OSError)
 
 
 def live(order: dict[str, Any]) -> int:
     """Run the node that an order describes; returns the status of the process."""
-    from archipel.deploy.learned import MODEL
     from archipel.deploy.node import open_node
     from archipel.federation import Federation
 
@@ -74,9 +74,17 @@ def live(order: dict[str, Any]) -> int:
         return 0
     if not node.player.finished:
         return 130
-    disk = node.world.disk
-    print(f"{order['name']}: all {node.view.rounds:,} rounds are over. Its model: {disk.path / MODEL if disk else ''}")
+    print(ending(node))
     return 0
+
+
+def ending(node: Any) -> str:
+    """That all rounds are over, and where what was learned is: nothing, where it came too late for all of them."""
+    from archipel.deploy.learned import MODEL
+
+    disk = node.world.disk
+    model = f"Its model: {Path(disk.path) / MODEL if disk else ''}" if node.player.learned else NOTHING_LEARNED
+    return f"{node.view.member.name}: all {node.view.rounds:,} rounds are over. {model}"
 
 
 class Lines(logging.Formatter):

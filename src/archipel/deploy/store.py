@@ -34,6 +34,8 @@ ANEW = "to start anew, remove checkpoint.a, checkpoint.b and rows; keep ledger.j
 class Halted(RuntimeError):
     """A node cannot go on; the sentence says why. It exits with status 1, or 2 if it could not begin."""
 
+    status = 1  # of who started it, where that ends too
+
 
 class Torn(Halted):
     """Both checkpoints are damaged: a crash cannot do that."""

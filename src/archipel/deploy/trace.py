@@ -8,6 +8,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from archipel.deploy.store import LARGE, packed, parts_of, unpacked
@@ -80,3 +81,11 @@ def entry(read: Callable[[int, int], bytes], at: int) -> bytes | None:
 def write_status(disk: Disk, status: dict[str, Any]) -> None:
     """Replace the status file as a whole."""
     disk.replace(STATUS, json.dumps(status).encode())
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """How a node is doing; nothing where it has not said so yet."""
+    try:
+        return json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

@@ -145,6 +145,14 @@ def comes_from_outside(data: str, base: Path) -> bool:
     return bool(data) and not (base / data).is_dir()
 
 
+def refuse_missing(data: str, base: Path) -> None:
+    """Say that what [deploy] names as data is not there, before anything else is said of it."""
+    path, is_code, _ = data.partition(".py:")
+    if not (data.startswith("mqtt://") or (base / (f"{path}.py" if is_code else data)).is_file()):
+        right = "a folder or a file that is there: a CSV file with a header (its rows may come later), FILE.py:FUNCTION"
+        raise BadInput("deploy.data", data, f"{right}, or mqtt://BROKER/TOPIC")
+
+
 def instance_at(federation: Any, name: str, base: Path, known: Any = None) -> Any:
     """What a node builds: from its own data only, where clients have data of their own; in units that are known."""
     if not federation.named:
@@ -160,7 +168,10 @@ def instance_of_all(federation: Any, base: Path) -> Any:
 
 def search_of(federation: Any, plan: Plan, member: Member, base: Path) -> Search:
     """How a node takes part in finding units."""
-    if comes_from_outside(federation.deploy.data.replace(MARK, member.name), base):
+    data = federation.deploy.data.replace(MARK, member.name)
+    if comes_from_outside(data, base):
+        if member.role != "server":
+            refuse_missing(data, base)
         right = "a table of units: what will come from outside is not there when units are found"
         raise BadInput("problem.scale", "private", right)
 

@@ -161,11 +161,11 @@ class ZenohLink:
 
 def cannot_open(settings: dict[str, Any], problem: str) -> Exception:
     """Why the network could not be joined, as a sentence."""
-    listen = settings["listen"]["endpoints"]
+    listen, problem = settings["listen"]["endpoints"], problem.split(" at /")[0]  # where in Zenoh is of no use
     if "in use" in problem:
         return BadInput("deploy.addresses", ", ".join(listen), "an address whose port no other program uses")
     if "assign requested address" in problem:
         return BadInput("deploy.addresses", ", ".join(listen), "an address of this machine to listen on")
     if "ertificate" in problem or ".pem" in problem or ".key" in problem:
-        return BadInput("deploy.keys", problem.split(" at /")[0], "certificates as `archipel keys` makes them")
+        return BadInput("deploy.keys", problem, "certificates as `archipel keys` makes them")
     return BadInput("deploy.addresses", ", ".join(listen) or "(none)", f"a network that can be joined ({problem})")
