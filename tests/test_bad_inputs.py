@@ -93,7 +93,7 @@ def test_a_thousand_brackets_are_a_sentence(tmp_path):
         read_toml(tmp_path / "deep.toml")
 
 
-def test_what_does_not_fit_into_memory_is_refused_and_what_takes_long_is_announced():
+def test_what_does_not_fit_into_memory_is_refused_and_what_takes_long_is_announced(tmp_path):
     def made(**changes):
         return Federation.from_table(GOOD | changes)
 
@@ -104,6 +104,16 @@ def test_what_does_not_fit_into_memory_is_refused_and_what_takes_long_is_announc
     check_size(made())
     assert announcement(made(rounds=100)) == ""
     assert "may take" in announcement(made(rounds=10**9, every=10**6))
+    for name in "abc":
+        (tmp_path / f"{name}.csv").write_text("x,y\n1,2\n")
+    own = {"kind": "files", "data": str(tmp_path)}
+    for changes, clients in (
+        ({}, 3),
+        ({"clients": {"names": ["ann", "bob"]}}, 2),
+        ({"problem": own | {"split": {"kind": "iid", "clients": 7}}}, 7),
+    ):
+        said = announcement(made(**{"problem": own, "rounds": 10**9, "every": 10**6} | changes))
+        assert said.startswith(f"{clients},000,000,000 client updates")
 
 
 def test_results_need_a_folder_of_their_own():

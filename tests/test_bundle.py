@@ -413,6 +413,75 @@ def test_predict_for_one_client_and_for_nobody(made, archipel, tmp_path):
     assert ended.status == 2 and "line 3" in ended.err
 
 
+def test_predict_refuses_what_is_no_number_and_columns_of_one_name(archipel, tmp_path):
+    for text, said in (
+        ("depth,ward,depth,temperature\n1,a,2,3\n", "twice.csv, column 3: 'depth'\": expected a name of its own"),
+        ("depth,ward,temperature\n1,a,3\n\ndeep,a,3\n", "line 4, column depth: 'deep'\": expected a number."),
+        ("depth,ward,temperature\n1,z,3\n", "twice.csv, line 2, column ward: 'z'\": expected one of a, b, c"),
+        ("depth,ward,temperature,salinity\n1,a,3,low\n", "line 2, column salinity: 'low'\": expected a number."),
+    ):
+        (tmp_path / "twice.csv").write_text(text)
+        ended = archipel("predict", "linear/model.npz", str(tmp_path / "twice.csv"), "--out", str(tmp_path / "out.csv"))
+        assert ended.status == 2 and said in " ".join(ended.err.split()), ended.err
+        assert not (tmp_path / "out.csv").exists()
+
+
+def test_predict_leaves_open_what_lacks_a_value_and_scores_what_has_a_target(made, archipel, tmp_path):
+    table, out = by_name(made[0] / "data" / "linear", "south"), tmp_path / "out.csv"
+    rows = [[*map(str, cells)] for cells in zip(*(table[name] for name in ("depth", "ward", "temperature")))][:5]
+    rows[1][0], rows[3][1] = "NA", ""
+    wanted = load(made[0] / "linear" / "model.npz").predict(table)
+
+    def predicted(*targets):
+        lines = [",".join([*row, target]) for row, target in zip(rows, targets)]
+        (tmp_path / "new.csv").write_text("\n".join(["depth,ward,temperature,salinity", *lines]))
+        said = archipel("predict", "linear/model.npz", str(tmp_path / "new.csv"), "--out", str(out))
+        assert said.status == 0 and "2 rows lack a value: no prediction there." in said.out, said.err
+        found = [line.split(",")[-1] for line in out.read_text().splitlines()[1:]]
+        assert [found[i] for i in (1, 3)] == ["", ""]
+        assert [float(found[i]) for i in (0, 2, 4)] == pytest.approx([wanted[i] for i in (0, 2, 4)], rel=1e-12)
+        return said.out
+
+    said = predicted(f"{wanted[0] + 2}", "30", "", "30", f"{wanted[4] - 2}")
+    assert "rmse 2 g/kg" in said and "1 row lacks a target" in said
+    assert "rmse" not in predicted("", "", "", "NA", "")
+
+
+def test_a_model_that_knows_means_predicts_with_them(archipel, tmp_path):
+    draw = np.random.default_rng(3)
+    for name in ("a", "b"):
+        lines = [f"{u},{v},{u - v}" for u, v in draw.standard_normal((10, 2)).round(3).tolist()]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["u,v,y", *lines, ",1,2"]))
+    for standardise, columns in ((True, ("u", "v")), (False, ("v",))):
+        problem = Files(str(tmp_path), missing="mean", standardise=standardise, center={"v": 0.5})
+        Federation(problem, FedAvg(), rounds=2, every=2, engine="plain").run().save(tmp_path / "run")
+        model = load(tmp_path / "run" / "model.npz")
+        assert model.frame.filled == columns
+        (tmp_path / "run" / "new.csv").write_text("u,v\n1,NA\n,2\n")
+        said = archipel(
+            "predict", str(tmp_path / "run" / "model.npz"), str(tmp_path / "run" / "new.csv"), "--out",
+            str(tmp_path / "run" / "out.csv"),
+        )  # fmt: skip
+        assert said.status == 0 and "filled with a mean" in said.out
+        found = [line.split(",")[-1] for line in (tmp_path / "run" / "out.csv").read_text().splitlines()[1:]]
+        center = np.broadcast_to(model.frame.center, 2)
+        assert center[1] == 0.5 and float(found[0]) == pytest.approx(model.predict([[1, 0.5]])[0])
+        if standardise:
+            assert float(found[1]) == pytest.approx(model.predict([[center[0], 2]])[0])
+        else:
+            assert found[1] == "" and "1 row lacks a value: no prediction there." in said.out
+
+
+def test_what_is_not_the_label_that_counts_is_the_other_one():
+    """Where nobody sees everyone's labels, the other one has no name of its own."""
+    from archipel.cli_model import score
+    from archipel.problems.frame import LABEL, Frame
+
+    frame = Frame((1,), predicts=LABEL, labels=("not ill", "ill"))
+    truth = np.array(["well", "ill", "ill", "fine"], object)
+    assert score(frame, np.array(["not ill", "ill", "not ill", "not ill"]), truth) == "accuracy 75 %"
+
+
 @pytest.mark.parametrize("case", ["linear", "fourier", "logistic", "article"])
 def test_onnx_says_the_same(made, archipel, tmp_path, case):
     runtime = pytest.importorskip("onnxruntime")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -226,3 +227,60 @@ def test_a_site_is_where_its_data_are(tmp_path):
     assert not people.sees("bob") and Clients().people() is None
     with pytest.raises(BadInput, match=r"\{name\}"):
         people.place("/sea/readings.csv", "ann")
+
+
+def test_names_that_cannot_be_those_of_nodes_are_said(tmp_path, archipel):
+    for name in ("ann", "dev 2"):
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{i},{i % 7}\n" for i in range(10)))
+    table = f'rounds = 3\n[problem]\nkind = "files"\ndata = "{tmp_path}/*.csv"\n[algorithm]\nkind = "fedavg"\n'
+    (tmp_path / "f.toml").write_text(table + '[deploy.addresses]\nserver = "127.0.0.1:7447"\n')
+
+    def said(*command):
+        ended = archipel(*command)
+        assert ended.status == 0, ended.err
+        return " ".join((ended.out + ended.err).split())
+
+    assert "Deployed, dev 2 is the node dev-2" in said("check", str(tmp_path / "f.toml"))
+    assert "Deployed, dev 2 is the node dev-2" in said("keys", str(tmp_path / "f.toml"), "--out", str(tmp_path / "k"))
+    assert (tmp_path / "k" / "dev-2.pem").exists()
+    (tmp_path / "dev 2.csv").rename(tmp_path / "server.csv")
+    for command in (("check",), ("keys", "--out", str(tmp_path / "k"))):
+        told = said(command[0], str(tmp_path / "f.toml"), *command[1:])
+        assert "all nodes are called client-0 to client-1, in this order: server cannot be a node's name" in told
+    (tmp_path / "server.csv").rename(tmp_path / "bob.csv")
+    assert "Deployed" not in said("check", str(tmp_path / "f.toml"))
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (('names = ["buoy-1", "buoy-2", "buoy-3"]', "names = []"), "clients.names = []: expected at least one name"),
+        (('target = "salinity"', 'target = "salinty"'), 'problem.target = "buoy-1: salinty": expected a column'),
+        (('"depth"]', '"depth"]\ntest = "held/*.csv"'), "problem.test = "),
+        (("temperature = {", '"sea (cold)" = {'), "as in temperature = { center = 12"),
+    ],
+    ids=["nobody", "target", "test files", "units"],
+)
+def test_what_is_wrong_is_named_by_its_own_key(folder, change, said):
+    with pytest.raises(BadInput, match=re.escape(said)):
+        loaded(folder, change).setup()
+
+
+def test_units_are_asked_for_in_toml_of_columns_that_are_there_and_have_numbers(folder):
+    for path in folder.glob("*/readings/*.csv"):
+        path.write_text(path.read_text().replace("temperature", "Temp (°C)"))
+    asked = ('inputs = ["temperature", "depth"]', 'inputs = ["Temp (°C)", "depth"]')
+    with pytest.raises(BadInput) as problem:
+        loaded(folder, asked, ("temperature =", "# ")).setup()
+    example = re.search("as in (.*?), or standardise", str(problem.value)).group(1)
+    assert tomllib.loads(example) == {"Temp (°C)": {"center": 12, "spread": 6}}
+    for path in folder.glob("*/readings/*.csv"):
+        path.write_text("Temp (°C),depth,salinity\nwarm,1,2\ncold,2,3\n")
+    with pytest.raises(BadInput, match=r"column Temp.*a column of words needs its values in problem\.categories"):
+        loaded(folder, asked, ("temperature =", "# ")).setup()
+
+
+def test_a_pattern_of_test_files_that_finds_none_is_named_as_such(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(BadInput, match=r"^problem\.test = .*held"):
+        Files(str(tmp_path), test=str(tmp_path / "held" / "*.csv")).task(1, 5, float, "stored")

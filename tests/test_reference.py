@@ -35,6 +35,8 @@ def test_kinds_sections_and_short_names_are_explained():
     assert explain("pao-fed").keys and explain("privacy").keys and explain("problem").kinds and explain("").kinds
     assert {entry.key for entry in explain("width").keys} == {"problem.width"}
     assert explain("delay.step").keys[0].range == "a whole number of rounds, at least 1"
+    tested = next(entry for entry in explain("files").keys if entry.key == "problem.test")
+    assert tested.range == "a folder or pattern of files, or a share strictly between 0 and 1"
     with pytest.raises(BadInput, match=r'"privacy\.clip"'):
         explain("privacy.clp")
 

@@ -278,6 +278,7 @@ def frame_of(told: dict[str, Any], arrays: dict[str, Any]) -> Frame | None:
         inputs, columns, parts["center"], parts["spread"], bool(text["constant"]), world, text["predicts"],
         str(text["target"]), float(text["target_center"]), float(text["target_spread"]), str(text["unit"]), labels,
         categories, text["precision"], {str(name): str(unit) for name, unit in text["units"].items()}, network,
+        tuple(map(str, text.get("filled", ()))),
     )  # fmt: skip
 
 

@@ -102,6 +102,8 @@ def run(
     if record:
         save_schedule(described, record)
     show({federation.stem: result})
+    if grown := result.grown():
+        errors.print(grown, highlight=False, soft_wrap=True)
     screen.print(f"Model: {out / 'model.npz'}", highlight=False, soft_wrap=True)
     finish(out / "report.html", result.interrupted)
 
@@ -116,6 +118,7 @@ def check(
 
     Example: archipel check examples/flagship/pao-fed-c2.toml
     """
+    from archipel.clients import renamed
     from archipel.federation import Federation
     from archipel.report_data import in_short
     from archipel.size import announcement, check_size
@@ -133,7 +136,7 @@ def check(
         if len(task.listed) > LISTED:
             screen.print(f"... and {len(task.listed) - LISTED} clients more.")
     held = in_short(task.holdings) if task.holdings is not None and len(task.holdings.names) > 1 else ""
-    for text in (held, *task.notes, announcement(described)):
+    for text in (held, *task.notes, renamed(setup.graph.names or task.names), announcement(described)):
         if text:
             screen.print(text, highlight=False, soft_wrap=True)
     bounds = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in theory.items())

@@ -59,6 +59,7 @@ def up(
     ready(out)
     pace = {"pace": "replay"} if replay else {}
     fleet = Fleet(federation, described, out, chaos is not None, **pace)
+    say_names(fleet.instance)
     harm = None if chaos is None else Chaos(chaos)
     watch = Watch(fleet, harm)
     served = Served(Fleeting(fleet, federation.stem), page) if page else None
@@ -167,7 +168,9 @@ def make_keys(
 
     described = Federation.load(federation)
     folder = out or federation.parent / described.deploy.keys
-    roster = roster_of(instance_at(described, "", federation.parent))
+    instance = instance_at(described, "", federation.parent)
+    roster = roster_of(instance)
+    say_names(instance)
     hosts = {
         member.name: [host_of(described.deploy.addresses[member.name])]
         if member.name in described.deploy.addresses
@@ -195,6 +198,15 @@ def make_keys(
     for member in roster.members:
         if sites is not None and member.role != "server":
             hand_over(sites / member.name, federation, folder, member.name, described.deploy.keys)
+
+
+def say_names(instance: Any) -> None:
+    """Say which names of clients cannot be those of nodes, before anything bears others."""
+    from archipel.clients import renamed
+
+    said = renamed(instance.graph.names or instance.task.names)
+    if said:
+        errors.print(said, highlight=False, soft_wrap=True)
 
 
 def hand_over(site: Path, description: Path, keys: Path, name: str, inside: str) -> None:

@@ -2,7 +2,7 @@
 
 import csv
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -27,34 +27,30 @@ def predict(
 ) -> None:
     """Predict, in the units of the data: every row of a csv with the prediction beside it.
 
-    Where the target is among the columns, the error is said too.
+    A row that lacks a value has none. Where the target is among the columns, the error is said too, of the rows that
+    have one.
 
     Example: archipel predict results/model.npz new.csv --out predicted.csv
     """
     from archipel.bundle import load
-    from archipel.problems.frame import LABEL, NUMBER
     from archipel.results import ready
 
     loaded = load(model)
-    frame, (header, lines, comma) = loaded.framed(), read(data)
-    columns = {name: [cells[i] for cells in lines] for i, name in enumerate(header)}
-    if comma:  # may be the decimal point
-        words = (*frame.categories, *([] if frame.predicts == NUMBER else [frame.target]))
-        columns |= {n: [cell.replace(",", ".") for cell in cells] for n, cells in columns.items() if n not in words}
-    rows = columns if frame.columns else flat(columns, frame)
-    network = own_module(module, frame)
-    found = loaded.predict(rows, client, network)
-    beside = {f"{frame.target} predicted": found.tolist()}
-    if frame.predicts == LABEL:
-        beside[f"probability of {frame.labels[1]}"] = loaded.probabilities(rows, client, network).tolist()
+    frame, given = loaded.framed(), read(data)
+    rows, truth = inputs_of(frame, given), truth_of(frame, given)
+    rows, said = with_means(frame, rows)
+    whole = ~lacking(rows)
+    beside = predicted(loaded, rows[whole], client, own_module(module, frame))
     ready(out.parent, "out")
     with out.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([*header, *beside])
-        writer.writerows([*cells, *more] for cells, more in zip(lines, zip(*beside.values())))
-    if frame.target in columns:
-        screen.print(score(frame, found, columns[frame.target]), highlight=False, soft_wrap=True)
-    screen.print(f"{len(lines):,} rows: {out}", highlight=False, soft_wrap=True)
+        writer.writerow([*given.header, *beside])
+        found, nothing = zip(*beside.values()), [""] * len(beside)
+        writer.writerows([*cells, *(next(found) if there else nothing)] for cells, there in zip(given.lines, whole))
+    said += [f"{some_rows(~whole)} a value: no prediction there."] if not whole.all() else []
+    said += scored(frame, next(iter(beside.values())), truth, whole)
+    for sentence in (*said, f"{len(given.lines):,} rows: {out}"):
+        screen.print(sentence, highlight=False, soft_wrap=True)
 
 
 def export(
@@ -77,8 +73,22 @@ def export(
     screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
 
 
-def read(path: Path) -> tuple[list[str], list[list[str]], bool]:
-    """The header of a csv, its lines, and whether commas stand in cells, not between them."""
+class Table(NamedTuple):
+    """A csv as it was written."""
+
+    path: Path
+    header: list[str]
+    lines: list[list[str]]
+    where: list[str]  # the place of each line in the file
+    comma: bool  # whether commas stand in cells, not between them: they may be decimal points
+
+    def column(self, name: str, words: bool = False) -> list[str]:
+        cells = [line[self.header.index(name)] for line in self.lines]
+        return [cell.replace(",", ".") for cell in cells] if self.comma and not words else cells
+
+
+def read(path: Path) -> Table:
+    """A csv with a header and rows."""
     from archipel.errors import BadInput
     from archipel.problems.files import SEPARATORS
 
@@ -94,23 +104,82 @@ def read(path: Path) -> tuple[list[str], list[list[str]], bool]:
     if len(lines) < 2:
         raise BadInput("data", path.name, "a header and at least one row")
     header = lines[0][1]
+    for place, name in enumerate(header):
+        if name in header[:place]:
+            raise BadInput("data", f"{path.name}, column {place + 1}: {name!r}", "a name of its own for each column")
     for number, cells in lines:
         if len(cells) != len(header):
             raise BadInput("data", f"{path.name}, line {number}", f"{len(header)} cells, as the header has")
-    return header, [cells for _, cells in lines[1:]], separator != ","
+    where = [f"line {number}" for number, _ in lines[1:]]
+    return Table(path, header, [cells for _, cells in lines[1:]], where, separator != ",")
 
 
-def flat(columns: dict[str, Any], frame: Any) -> Any:
-    """Cells without names, in their order, as the samples of a model whose inputs have none."""
+def inputs_of(frame: Any, given: Table) -> Any:
+    """Rows as numbers, NaN where a cell is missing; what is neither is refused with its line and column."""
     import numpy as np
 
     from archipel.errors import BadInput
-    from archipel.problems.frame import numbers
+    from archipel.problems.files import Reading, understood
 
-    inputs = [cells for name, cells in columns.items() if name != frame.target]
-    if len(inputs) != np.prod(frame.inputs):
-        raise BadInput("data", f"{len(inputs)} columns", f"{np.prod(frame.inputs)} of them, beside the target")
-    return numbers("data", inputs).T.reshape(-1, *frame.inputs)
+    if frame.columns:
+        frame.check_named(given.header)
+    names = frame.asked if frame.columns else [name for name in given.header if name != frame.target]
+    if not frame.columns and len(names) != np.prod(frame.inputs):  # cells without names count in their order
+        raise BadInput("data", f"{len(names)} columns", f"{np.prod(frame.inputs)} of them, beside the target")
+    how = Reading(target="", missing="skip", categories=frame.categories)
+    columns = {name: given.column(name, name in frame.categories) for name in names}
+    made, _ = understood(given.path, columns, given.where, how, key="data")
+    return np.stack([made[name] for name in frame.columns or names], 1).reshape(-1, *frame.inputs)
+
+
+def truth_of(frame: Any, given: Table) -> Any:
+    """The target as numbers or labels, NaN or "" where it is missing; None where the file has no such column."""
+    from archipel.problems.files import Reading, understood
+    from archipel.problems.frame import NUMBER
+
+    if frame.target not in given.header:
+        return None
+    how = Reading(target=frame.target, missing="skip", labels=frame.predicts != NUMBER)
+    cells = given.column(frame.target, how.labels)
+    return understood(given.path, {frame.target: cells}, given.where, how, key="data")[0][frame.target]
+
+
+def lacking(rows: Any) -> Any:
+    """Which rows lack a value."""
+    import numpy as np
+
+    return np.isnan(rows).reshape(len(rows), -1).any(1)
+
+
+def some_rows(which: Any) -> str:
+    return f"{which.sum():,} {'row lacks' if which.sum() == 1 else 'rows lack'}"
+
+
+def with_means(frame: Any, rows: Any) -> tuple[Any, list[str]]:
+    """Rows whose missing cells are filled as far as the model knows with what, and a sentence if any are."""
+    import numpy as np
+
+    known = np.isin(frame.columns, frame.filled)
+    gone = np.isnan(rows) & known if known.any() else np.zeros(rows.shape, bool)
+    if not gone.any():
+        return rows, []
+    which = gone.any(1)
+    said = f"{some_rows(which)} a value that is filled with a mean: the center that the model has of the column."
+    return np.where(gone, frame.center, rows), [said]
+
+
+def predicted(loaded: Any, rows: Any, client: str | None, network: Any) -> dict[str, list[Any]]:
+    """What is written beside the rows, by column: the prediction, and how likely it is, of labels."""
+    from archipel.problems.frame import LABEL
+
+    frame, columns = loaded.framed(), [f"{loaded.framed().target} predicted"]
+    columns += [f"probability of {frame.labels[1]}"] if frame.predicts == LABEL else []
+    loaded.model(client)
+    if not len(rows):
+        return {name: [] for name in columns}
+    found = [loaded.predict(rows, client, network).tolist()]
+    found += [loaded.probabilities(rows, client, network).tolist()] if frame.predicts == LABEL else []
+    return dict(zip(columns, found))
 
 
 def own_module(given: str | None, frame: Any) -> Any:
@@ -122,18 +191,36 @@ def own_module(given: str | None, frame: Any) -> Any:
     return from_file(given, tuple(frame.inputs), frame.network["answers"] if frame.network else 1)
 
 
-def score(frame: Any, found: Any, cells: Any) -> str:
+def scored(frame: Any, found: Any, truth: Any, whole: Any) -> list[str]:
+    """Sentences about the error, of the rows that have both a prediction and a target."""
+    import numpy as np
+
+    from archipel.problems.frame import NUMBER
+
+    if truth is None:
+        return []
+    there = ~np.isnan(truth) if frame.predicts == NUMBER else truth != ""
+    if not (there & whole).any():
+        return []
+    told = [score(frame, np.array(found)[there[whole]], truth[there & whole])]
+    if not there.all():
+        told.append(f"{some_rows(~there)} a target: the error is that of the others.")
+    return told
+
+
+def score(frame: Any, found: Any, truth: Any) -> str:
     """How far predictions are from what is known, in the user's units."""
     import numpy as np
 
     from archipel.errors import spoken
     from archipel.problems.cells import label_of
-    from archipel.problems.frame import NUMBER, numbers
+    from archipel.problems.frame import LABEL, NUMBER
 
     if frame.predicts != NUMBER:
-        right = np.array([label_of(cell) for cell in cells]) == [label_of(one) for one in found]
+        told = np.array([label_of(one) for one in found])
+        one = label_of(frame.labels[1])  # the other may be told as all that is not this one
+        right = (truth == one) == (told == one) if frame.predicts == LABEL else truth == told
         return f"accuracy {100 * np.mean(right):.4g} %"
-    truth = numbers(frame.target, cells)
     error, spread = float(np.mean((truth - found) ** 2)), float(np.var(truth))
     explained = f", r2 {1 - error / spread:.4f}" if spread > 0 else ""
     return f"rmse {spoken(error**0.5)} {frame.unit}".rstrip() + explained

@@ -36,7 +36,7 @@ def approve(
     """
     from archipel import policy as rules
     from archipel.deploy.approval import terms
-    from archipel.deploy.permit import permit
+    from archipel.deploy.permit import check_budget, permit
     from archipel.deploy.roster import roster_of
     from archipel.deploy.run_node import resolved
     from archipel.deploy.view import instance_at, view_of
@@ -53,6 +53,7 @@ def approve(
     for line in (*terms(described, view), *paid_so_far(path, known), f"This description: {approval}"):
         screen.print(line, highlight=False, soft_wrap=True)
     permit(rules.Policy(**{**vars(known), "approved": (approval,)}), described, view)  # refuses what the rules forbid
+    check_budget(known, view)
     if approval in known.approved:
         screen.print(f"Approved already: {path}", highlight=False, soft_wrap=True)
         return

@@ -5,6 +5,7 @@ no others. Nothing is taken from everyone's data then: it is declared, or refuse
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from archipel.topology import files
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 RESERVED = ("server", "authority", OTHERS)
+FIT = "letters, digits, - and _, at most 60, and not server, authority or others"
 MARK = "{name}"
 
 
@@ -114,6 +116,40 @@ def check_names(where: str, names: tuple[str, ...]) -> None:
     """Refuse names that cannot be those of files and certificates, or of two clients."""
     for place, name in enumerate(names):
         if not NAME.fullmatch(name) or name in RESERVED:
-            raise BadInput(where, name, "letters, digits, - and _, at most 60, and not server, authority or others")
+            raise BadInput(where, name, FIT)
         if name in names[:place]:
             raise BadInput(where, name, "each name once")
+
+
+def as_nodes(given: Iterable[str]) -> list[str]:
+    """Names as those of nodes, which are in file names, keys and certificates; what cannot be one is "".
+
+    >>> as_nodes(("sensor-17", "the roof", "server", "the-roof"))
+    ['sensor-17', 'the-roof', '', '']
+    """
+    made, taken = list[str](), {*RESERVED}
+    for name in given:
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "-", str(name)).strip("-")
+        made.append(plain if NAME.fullmatch(plain) and plain not in taken else "")
+        taken.add(plain)
+    return made
+
+
+def renamed(given: Sequence[str]) -> str:
+    """A sentence about names of clients that are not their nodes' names; "" where all are.
+
+    >>> renamed(("ann", "the roof"))
+    'Deployed, the roof is the node the-roof: names of nodes are letters, digits, - and _.'
+    """
+    made = as_nodes(given)
+    unfit = [name for name, plain in zip(given, made) if not plain]
+    other = [(name, plain) for name, plain in zip(given, made) if plain != name]
+    if unfit:
+        why = f"{unfit[0]} cannot be a node's name ({FIT}, each once)"
+        numbers = "client-0" + (f" to client-{len(made) - 1}" if len(made) > 1 else "")
+        return f"Deployed, all nodes are called {numbers}, in this order: {why}; with another one all keep theirs."
+    if other:
+        name, plain = other[0]
+        more = f", and {len(other) - 1} more are changed so" if len(other) > 1 else ""
+        return f"Deployed, {name} is the node {plain}{more}: names of nodes are letters, digits, - and _."
+    return ""

@@ -311,10 +311,17 @@ def read_privacy(table: Any) -> Any:
     return fill(Privacy, table, "privacy")
 
 
+def read_clients(table: Any) -> Clients:
+    """The [clients] section. A description that a run saved has all keys; a person who writes an empty list forgot."""
+    if isinstance(table, dict) and table.get("names") == [] and "roster" not in table:
+        raise BadInput("clients.names", [], "at least one name, or a roster, or no table [clients]")
+    return fill(Clients, {} if table is None else table, "clients")
+
+
 READERS: dict[str, Callable[[Any, str], Any]] = {  # of the sections that may be missing: (table, default kind)
     "topology": lambda table, default: choose(TOPOLOGIES, table or {}, "topology", default),
     "environment": lambda table, _: fill(Environment, {} if table is None else table, "environment"),
     "privacy": lambda table, _: read_privacy(table),
     "deploy": lambda table, _: fill(Deployment, {} if table is None else table, "deploy"),
-    "clients": lambda table, _: fill(Clients, {} if table is None else table, "clients"),
+    "clients": lambda table, _: read_clients(table),
 }

@@ -23,7 +23,7 @@ CONTENTS = {
     "samples": "how many samples it has, or its share of all",
     "losses": "losses, or norms of what it learned in a round",
     "statistics": "sums of its columns, with noise, of which units are found",
-    "status": "how it is doing: rounds, rows that could not be read, what was paid",
+    "status": "how it is doing: rounds, rows that arrived and could not be read, what was paid",
     "other": "anything else that a part of one's own says",
 }
 FIELDS = {  # of words -> what they are

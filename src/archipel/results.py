@@ -13,6 +13,7 @@ from archipel.describe import moved
 from archipel.disk import replacing
 from archipel.errors import BadInput, Missing, did_you_mean
 
+HUGE = 1e12  # no parameter of a model that has learned something
 Row = tuple[int, int, str, float, str]  # seed, round, metric, value, node ("" where it is of no node)
 
 
@@ -153,6 +154,14 @@ class Result:
         if not len(names):
             return self.rows
         return [(s, n, m, v, names[int(k)] if k and m.endswith(".node") else k) for s, n, m, v, k in self.rows]
+
+    def grown(self) -> str:
+        """A sentence about models that have grown beyond sense without becoming infinite; "" where none has."""
+        tables = [model for models in self.models for model in models.values() if model.dtype.kind == "f"]
+        largest = max((max(model.max(initial=0), -model.min(initial=0)) for model in tables), default=0.0)
+        if not largest > HUGE:
+            return ""
+        return f"A model has grown to {largest:.2g}: it does not learn, it diverges. A smaller step may help."
 
     def ledger(self) -> dict[str, Any]:
         """What each client's data has paid, for each seed."""

@@ -4,6 +4,8 @@ import os
 from typing import Any
 
 from archipel.errors import BadInput
+from archipel.problems.files import find
+from archipel.problems.own import Files
 
 LONG = 60.0  # seconds from which on a run is announced
 UPDATES = 2e6  # of a client of 200 parameters in a second, on one core, roughly
@@ -29,6 +31,16 @@ def shape_of(federation: Any) -> tuple[float, float, float, float]:
     return max(given("clients"), 1.0), max(given("features", "size"), 1.0), given("samples"), given("test")
 
 
+def clients_of(federation: Any) -> float:
+    """How many clients there are: those that have names, files or a number."""
+    problem, people = federation.problem, federation.clients.people()
+    if people is not None:
+        return float(len(people.names))
+    if not isinstance(problem, Files) or problem.split.kind == "column":
+        return shape_of(federation)[0]
+    return float(len(find(problem.data)) if problem.split.kind == "none" else problem.split.clients)
+
+
 def check_size(federation: Any) -> None:
     """Refuse what this machine cannot hold, before anything is made."""
     (clients, size, samples, tested), keys = shape_of(federation), vars(federation.problem)
@@ -48,8 +60,8 @@ def check_size(federation: Any) -> None:
 
 def announcement(federation: Any, seeds: int = 1) -> str:
     """A sentence about a run that takes more than a minute; "" for others."""
-    clients, size, *_ = shape_of(federation)
-    updates = float(federation.rounds) * clients * seeds
+    _, size, *_ = shape_of(federation)
+    updates = float(federation.rounds) * clients_of(federation) * seeds
     seconds = updates * max(size / 200, 0.05) / UPDATES + federation.rounds * seeds * ROUND
     if seconds < LONG:
         return ""

@@ -18,6 +18,7 @@ from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.clients import Clients
 from archipel.deploy import fleet
+from archipel.deploy.accounts import SECRET
 from archipel.deploy.assemble import assemble
 from archipel.deploy.fleet import Fleet
 from archipel.deploy.roster import roster_of
@@ -44,6 +45,10 @@ def test_processes_end_with_the_simulated_model(name, tmp_path, monkeypatch):
     fleet, result = deployed(federation, tmp_path, pace="replay")
     assert_same_files(tmp_path, simulated(federation), federation, result)
     assert not fleet.pids and fleet.starter.returncode == 0 and not processes_in(tmp_path)
+    if fleet.instance.plan.accountant:  # everyone can compute a replay's noise
+        (ledger,) = json.loads((tmp_path / "out" / "ledger.json").read_text())["seeds"]
+        stated = ledger if "assumptions" in ledger else ledger["nodes"][0]
+        assert {"what": SECRET, "how": "assumed"} in stated["assumptions"] and stated["guarantee"] == "assumed"
     marks = sorted({row[1] for row in result.rows})
     assert marks == sorted({*range(0, federation.rounds, federation.every), federation.rounds})
     wire = json.loads((tmp_path / "out" / "wire.json").read_text())

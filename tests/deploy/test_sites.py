@@ -1,6 +1,7 @@
 """What a site's owner does: approve, run, read the log; and what the server's owner sees."""
 
 import json
+import math
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ import urllib.request
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from statistics import NormalDist
 from types import SimpleNamespace
 
 import numpy as np
@@ -455,6 +457,25 @@ def test_the_page_for_sites_shows_what_is_said(tmp_path):
     assert all(line in said for line in shown_after("archipel approve")), found.stdout
     rules = re.search(r"```toml\n# policy.toml\n(.*?)```", PAGE, re.DOTALL)[1]
     (tmp_path / "policy.toml").write_text(rules)
+    assert typed(*command, "--yes", cwd=tmp_path).returncode == 0  # the page's budget covers the page's description
+    deviation = math.sqrt(2 * 0.42774858)  # of a Gaussian mechanism with this zCDP; (epsilon, delta) in closed form
+    phi = NormalDist().cdf
+
+    def delta_at(epsilon):
+        return phi(deviation / 2 - epsilon / deviation) - math.exp(epsilon) * phi(-deviation / 2 - epsilon / deviation)
+
+    for budget, delta in (
+        ("epsilon = 3.9\ndelta = 1e-5", 1e-5),
+        ("epsilon = 4.0\ndelta = 1e-6", 1e-6),
+        ("rho = 0.4", 0),
+    ):
+        (tmp_path / "policy.toml").write_text(f'leaves = ["models", "samples"]\n[privacy]\n{budget}\n')
+        found = typed(*command, "--yes", cwd=tmp_path)
+        assert found.returncode == 2 and read_policy(tmp_path / "policy.toml").approved == ()
+        least = float(re.search(r"policy\.privacy\.\w+ = [\d.]+: expected at least ([\d.]+)", found.stderr)[1])
+        assert (
+            delta_at(least) == pytest.approx(delta, rel=1e-3) if delta else least == pytest.approx(0.42774858, rel=1e-4)
+        )
     assert set(tomllib.loads(rules)) == {field.name for field in fields(Policy)}
     assert typed("explain", "policy", cwd=tmp_path).returncode == 0
     for line in re.findall(r"    archipel (\w+) ", PAGE):

@@ -8,9 +8,10 @@ import pytest
 
 from archipel import Federation, Files, MirrorDescent, OnlineFed, PaoFed
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.clients import People
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
-from archipel.problems import files
+from archipel.problems import files, folders
 from archipel.problems.scoring.tested import auc, calibration, f1
 from archipel.topology import Peers
 from reference.own_files import read
@@ -113,6 +114,58 @@ def test_missing_cells_are_refused_left_out_or_filled(tmp_path):
     assert skipped.x.tolist() == [[1, 2], [4, 2]] and skipped.incomplete == 3
     filled = files.read_client(tmp_path / "a.csv", missing="mean")
     assert filled.x.tolist() == [[1, 2], [3.25, 2], [3, 2], [4, 2]]
+
+
+def test_a_word_is_said_once_and_told_from_what_is_missing(tmp_path):
+    def said(text, **how):
+        (tmp_path / "a.csv").write_text(text)
+        with pytest.raises(BadInput) as problem:
+            Files(str(tmp_path), **how).task(1, 5, float, "stored")
+        return str(problem.value).splitlines()
+
+    for how in ("refuse", "skip", "mean"):
+        lines = said("x,y\n1,2\nwarm,2\ncold,2\nmild,2\nhot,2\n", missing=how)
+        assert [line.split(": expected")[0][-1] for line in lines] == ['"'] * 4 and "1 cell more" in lines[3]
+        assert all("missing" not in line for line in lines)
+    (line,) = said("x,y\n1,2\n2,\n")
+    assert line.endswith('expected a number that is finite; problem.missing = "skip" leaves such rows out.')
+    assert '"skip" leaves such rows out, "mean" fills them' in said("x,y\n1,2\n,3\n")[0]
+    assert 'two words are for problem.loss = "logistic"' in said("x,y\n1,yes\n2,no\n3,\n")[0]
+    for text in ("x,y\n1,yes\n2,no\n3,perhaps\n", "x,y\n1,2\n2,low\n"):
+        assert "logistic" not in said(text)[0]
+    assert "a column of words needs its values in problem.categories" in said("x,y\neast,2\nwest,3\n")[0]
+
+
+def test_a_column_of_which_a_client_has_nothing_has_no_mean(tmp_path):
+    wards = {"ward": ("east", "west")}
+    for name, x, ward in (("a", "NA", "east"), ("b", "3", "?")):
+        (tmp_path / f"{name}.csv").write_text(f"x,ward,y\n{x},{ward},1\n{x},{ward},2\n")
+    with pytest.raises(BadInput) as problem:
+        Files(str(tmp_path), missing="mean", categories=wards).task(1, 5, float, "stored")
+    said = str(problem.value).splitlines()
+    assert len(said) == 2 and "a.csv, column x, which is empty" in said[0] and "declare its center" in said[0]
+    assert "b.csv, column ward, which is empty" in said[1] and "center" not in said[1]
+    (tmp_path / "b.csv").write_text("x,ward,y\n3,west,1\n4,,2\n")
+    centred = Files(str(tmp_path), missing="mean", categories=wards, center={"x": 3.5}, test=0.5)
+    client = files.read_client(tmp_path / "a.csv", **centred.reading._asdict())
+    assert client.x.tolist() == [[3.5, 1, 0]] * 2 and client.centred == ("x",)
+    notes = centred.task(1, 5, float, "stored").notes
+    assert "a has no value of x: 3.5, its declared center, stands there." in notes
+    np.savez(tmp_path / "c.npz", x=np.array([[1.0, np.nan]]), y=np.ones(1))
+    with pytest.raises(BadInput, match=r"c\.npz, column x1, which is empty"):
+        files.read_client(tmp_path / "c.npz", missing="mean")
+    (tmp_path / "d.csv").write_text("x,y\n1,\n2,NA\n")
+    with pytest.raises(BadInput, match=r"d\.csv.*at least one sample with a value of the target y"):
+        files.read_client(tmp_path / "d.csv", missing="mean")
+
+
+def test_a_mean_is_that_of_all_files_of_a_client(tmp_path):
+    (tmp_path / "ann").mkdir()
+    for name, lines in (("1", ["NA,1", ",2"]), ("2", ["3,1", "5,2"])):
+        (tmp_path / "ann" / f"{name}.csv").write_text("\n".join(["x,y", *lines]))
+    how = files.Reading(columns=("x",), missing="mean")
+    clients = folders.read_people(People(("ann",)), f"{tmp_path}/{{name}}/*.csv", how, (1,), ("x",))
+    assert clients["ann"].x.tolist() == [[4], [4], [3], [5]] and clients["ann"].incomplete == 2
 
 
 def test_categories_become_columns(tmp_path):

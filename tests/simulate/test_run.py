@@ -32,3 +32,9 @@ def test_only_what_is_not_finite_has_diverged():
     for wrong in (np.nan, np.inf, -np.inf):
         assert not finite(np.array([[0.0, wrong], [1.0, 2.0]]))
     assert not finite(np.array([np.inf, -np.inf]))
+
+
+def test_a_model_that_has_grown_beyond_sense_is_said():
+    federation = WILD.with_(algorithm=FedAvg(step=5.0), rounds=20)
+    assert "diverges" in federation.run().grown()
+    assert not federation.with_(algorithm=FedAvg(step=0.01)).run().grown()

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from archipel.deploy.accounts import JOURNAL
 from archipel.deploy.real import read_status
 from archipel.deploy.roster import Roster
 from archipel.deploy.trace import ROWS, entries
 from archipel.deploy.wire import HEADER
 from archipel.errors import BadInput
 from archipel.node import leaves, named_leaves
-from archipel.privacy.journal import FileJournal
-from archipel.privacy.ledger import Charge, Ledger
+from archipel.privacy.journal import FileJournal, parse
+from archipel.privacy.ledger import ASSUMED, Charge, Ledger
 from archipel.privacy.personal import PersonalLedgers
 from archipel.privacy.releases import from_json
 from archipel.report import moment
@@ -67,7 +68,7 @@ def load_ledgers(instance: Any, roster: Roster, folder: Path, until: int) -> Non
         return
     ledgers = instance.plan.accountant.ledgers
     for k, name in enumerate(roster.names[instance.data_role]):
-        path = folder / name / "ledger.journal"
+        path = folder / name / JOURNAL
         if path.exists():
             journal = FileJournal(path)
             charges = [
@@ -77,6 +78,16 @@ def load_ledgers(instance: Any, roster: Roster, folder: Path, until: int) -> Non
             ]
             journal.close()
             ledgers[k] = Ledger(ledgers[k].node, ledgers[k].terms, ledgers[k].budget, charges)
+
+
+def assumed_by(roster: Roster, folder: Path) -> set[str]:
+    """What some node's own ledger says is only assumed: in a replay, that its noise was drawn in secret."""
+    found = set()
+    for path in (folder / member.name / JOURNAL for member in roster.members):
+        entries_of = parse(path.read_bytes(), path)[0] if path.exists() else []
+        stated = [entry["terms"] for entry in entries_of if "terms" in entry]
+        found |= {held["what"] for held in stated[-1]["assumptions"] if held["how"] == ASSUMED} if stated else set()
+    return found
 
 
 def assemble(
@@ -99,8 +110,10 @@ def assemble(
         recorder.done = mark
         recorder.measure(instance, fill(instance, roster, rows_at(traces, mark)))
         recorder.models = {name: np.array(model) for name, model in recorder.models.items()}
-    if instance.plan.accountant:
-        recorder.ledger = instance.plan.accountant.ledger(instance.plan.tables, recorder.paid)
+    if accountant := instance.plan.accountant:
+        known = {held.what for held in accountant.terms.assumptions if held.how == ASSUMED}
+        accountant = accountant.assuming(tuple(sorted(assumed_by(roster, folder) - known)))
+        recorder.ledger = accountant.ledger(instance.plan.tables, recorder.paid)
     recorder.graph, recorder.task = instance.graph, instance.task
     models = [recorder.models]
     result = Deployed(federation.to_toml(), recorder.rows, models, [recorder.ledger], {}, interrupted, seconds)

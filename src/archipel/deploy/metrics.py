@@ -24,7 +24,7 @@ def families(status: dict[str, Any]) -> Iterator[tuple[str, str, str, list[tuple
     yield "sent_again_total", "counter", "letters that were sent again", [({}, traffic.get("sent again", 0))]
     yield "refused_total", "counter", "messages refused", [({"fault": f}, n) for f, n in status["faults"].items()]
     yield "held_back_total", "counter", "messages that the policy held back", [({}, status["held back"])]
-    yield "rows_skipped_total", "counter", "rows that could not be read", [({}, status["skipped"])]
+    yield "rows_skipped_total", "counter", "rows that arrived and could not be read", [({}, status["skipped"])]
     if status["paid"] is not None:
         yield "paid_rho", "gauge", "what was paid in privacy, in zCDP", [({}, status["paid"])]
     near = status["neighbours"].items()

@@ -3,6 +3,7 @@
 Each refusal is a sentence that names the rule's key, its value and what would be right; all of them at once.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,11 @@ from archipel.deploy.view import View
 from archipel.errors import BadInput, Findings
 from archipel.node import named_leaves
 from archipel.policy import Policy, approval_of, contents_of
+from archipel.privacy.accounting import EXACT, zcdp_epsilon
+from archipel.privacy.gaussian import epsilon_of
 from archipel.privacy.ledger import ASSUMED, Budget, EpsilonBudget, ZcdpBudget
+
+ROUNDING = 1e-9  # of a price that is computed
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,26 @@ def check_price(policy: Policy, view: View, secret: bool) -> None:
     if terms.how == ASSUMED and not limits.assumed:
         what = next(held.what for held in terms.assumptions if held.how == ASSUMED)
         raise BadInput("policy.privacy.assumed", False, f"true, since the price rests on what nobody enforces: {what}")
+
+
+def check_budget(policy: Policy, view: View) -> None:
+    """Refuse what costs more than the limit, at most: its node would halt on the way. Who paid before has less left."""
+    limits, accountant, number = policy.privacy, view.plan.accountant, view.member.number
+    if limits.value is None or accountant is None or accountant.role != view.member.role:
+        return
+    paid, at = accountant.forecast(), ""
+    price = float(paid.rho[number])
+    if limits.epsilon is not None:
+        at = f" at delta = {limits.delta:g}"
+        if accountant.delta <= limits.delta:
+            price = float(paid.epsilon[number])
+        elif paid.methods[number] == EXACT:
+            price = float(epsilon_of(math.sqrt(2 * price), limits.delta))
+        else:
+            price = zcdp_epsilon(price, limits.delta)
+    if price > limits.value * (1 + ROUNDING):
+        right = f"at least {price:.6g}{at}, which this description costs at most: with less its node halts on the way"
+        raise BadInput(limits.key, limits.value, f"{right}. A node's own copy of it may have a smaller budget, too")
 
 
 def budget_of(policy: Policy) -> Budget | None:

@@ -1,13 +1,12 @@
 """Who takes part: every node's name, role and number, whom it talks to and who connects to whom."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from archipel.clients import NAME, RESERVED
+from archipel.clients import as_nodes
 from archipel.deploy import wire
 from archipel.deploy.grow import why_fixed
 from archipel.describe import PATHS, as_table, write_toml
@@ -93,8 +92,8 @@ def labels(role: str, count: int, given: Iterable[str]) -> list[str]:
     >>> labels("server", 1, ()), labels("client", 2, ("sensor-17", "the roof"))
     (['server'], ['sensor-17', 'the-roof'])
     """
-    own = [re.sub(r"[^A-Za-z0-9_-]+", "-", str(name)).strip("-") for name in given]
-    if len(own) == count and len(set(own)) == count and all(NAME.fullmatch(n) and n not in RESERVED for n in own):
+    own = as_nodes(given)
+    if len(own) == count and all(own):
         return own
     return [role] if role == "server" and count == 1 else [f"{role}-{k}" for k in range(count)]
 

@@ -114,7 +114,7 @@ def last_words(name: str, problem: Exception, status: int) -> int:
         logging.critical(" ".join(sentence.split()))
     else:
         print(" ".join(sentence.split()), file=sys.stderr)
-    if isinstance(problem, BadInput | Missing):
+    if isinstance(problem, BadInput | Missing | Overspent):
         return 2
     disk_failed = isinstance(problem, OSError) or isinstance(problem.__cause__, OSError)
     return 1 if disk_failed else status

@@ -17,7 +17,7 @@ class ProblemSource:
     """A client's own share of the description's problem, seen as in a simulation."""
 
     over = False
-    skipped = 0  # rows that could not be read
+    skipped = 0  # rows that arrived and could not be read
 
     def __init__(self, view: View):
         self.show(view)

@@ -136,6 +136,7 @@ class MixPiece(NamedTuple):
     write: Callable[..., Any] | None = None  # in place of the share part's: a word with more in it
     word: Any = None  # and that word
     settle: Callable[..., Any] | None = None  # (me): how what was learned enters the model
+    lift: Callable[..., Any] | None = None  # (me): undo that for what was learned since me.protect.base, before a round
     tell: Callable[..., Any] | None = None  # in place of the share part's, at a server that keeps more than a model
     take: Callable[..., Any] | None = None
     told: Any = None

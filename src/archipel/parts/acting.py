@@ -50,13 +50,39 @@ def acting(learn: Any, protect: Any, write: Any, begin: Any, settle: Any) -> Cal
     return act
 
 
+@cache
+def acting_openly(
+    learn: Any, protect: Any, write: Any, begin: Any, settle: Any, lift: Any, rebase: Any
+) -> Callable[..., Any]:
+    @kernel
+    def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
+        """The same where all that was learned since others knew the model is one release, and known from then on."""
+        if not moment.present and settings.alone == 0:
+            return NOTHING
+        begin(me)
+        if not learn(me, data, settings, moment):
+            return NOTHING
+        if not moment.present:
+            settle(me)
+            return LEARNED
+        lift(me)
+        if not protect(me, settings, moment):
+            return NOTHING
+        settle(me)
+        rebase(me)
+        write(said, me, settings, moment)
+        return SAID
+
+    return act
+
+
 def as_found(me: Any, found: Any, settings: Any, moment: Any) -> Any:
     """What a learner's answers came to, in place of learning."""
     return found
 
 
-def side_by_side(learn: LearnPiece, protect: Any, write: Any, begin: Any, settle: Any) -> SideBySide | None:
-    """`acting` in two halves, where learning asks a learner."""
+def side_by_side(learn: LearnPiece, make: Any, protect: Any, write: Any, begin: Any, settle: Any) -> SideBySide | None:
+    """What `make` makes, `acting` or another, in two halves, where learning asks a learner."""
     asking = learn.asking
     if asking is None:
         return None
@@ -67,7 +93,7 @@ def side_by_side(learn: LearnPiece, protect: Any, write: Any, begin: Any, settle
         begin(me)
         return (yield from asking(me, data, settings, moment))
 
-    return SideBySide(ask, acting(as_found, protect, write, forget, settle), learn.settings.learner)
+    return SideBySide(ask, make(as_found, protect, write, forget, settle), learn.settings.learner)
 
 
 @cache

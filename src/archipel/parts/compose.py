@@ -29,6 +29,7 @@ from archipel.parts import (
 )
 from archipel.parts.acting import (
     acting,
+    acting_openly,
     as_learned,
     forget,
     merging_across,
@@ -180,19 +181,27 @@ def keeps_before(pieces: Pieces) -> bool:
     return pieces.learn.before or pieces.protect.before or pieces.share.before or pieces.mix.before
 
 
+def acting_by(pieces: Pieces, settle: Any) -> Callable[..., Any]:
+    """How a node acts; where a release has a base, that is brought up to date."""
+    if pieces.protect.rebase is None:
+        return acting
+    lift = forget if settle is as_learned else pieces.mix.lift
+    return partial(acting_openly, lift=lift, rebase=pieces.protect.rebase)
+
+
 def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
     write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
     settle = as_learned if learn.weighs or mix.settle is None else mix.settle
     keeps = keeps_before(pieces) or setup.attack is not None
-    acts = protect.word, write, remember if keeps else forget, settle
+    acts, make = (protect.word, write, remember if keeps else forget, settle), acting_by(pieces, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, partial(start_of, parts.learn, setup), mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
     turn = Turn(
-        "peer", "peer", acting(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
-        forge_of(setup, write, learn.read_by), side_by_side(learn, *acts),
+        "peer", "peer", make(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
+        forge_of(setup, write, learn.read_by), side_by_side(learn, make, *acts),
     )  # fmt: skip
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
@@ -206,7 +215,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
     keeps = keeps_before(pieces) or setup.attack is not None
     write = mix.write or share.write
-    acts = protect.word, write, remember if keeps else forget, as_learned
+    acts, make = (protect.word, write, remember if keeps else forget, as_learned), acting_by(pieces, as_learned)
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
     told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn.read_by)
     if learn.shared is not None:
@@ -216,13 +225,13 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
         Turn(
             "client",
             "server",
-            acting(learn.learn, *acts),
+            make(learn.learn, *acts),
             mix.hear,
             mix.finish,
             mix.word or share.word,
             mix.inbox,
             forge,
-            side_by_side(learn, *acts),
+            side_by_side(learn, make, *acts),
             mix.adds,
         ),
     )

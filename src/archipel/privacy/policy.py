@@ -176,12 +176,16 @@ class Privacy(Checked):
             raise BadInput("privacy.clip", self.clip, right)
         return bound
 
-    def terms(self, *further: Assumption) -> Terms:
+    @property
+    def how(self) -> str:
+        """Whether bounds are enforced or only assumed."""
+        return ENFORCED if self.enforce else ASSUMED
+
+    def terms(self, *further: Assumption, clipped: str = "each example's gradient") -> Terms:
         """Unit, relation and what the guarantee rests on."""
-        how = ENFORCED if self.enforce else ASSUMED
-        held = []
+        how, held = self.how, []
         if self.clip < math.inf:
-            held.append(Assumption(f"each example's gradient has L{self.order} norm at most {self.clip:g}", how))
+            held.append(Assumption(f"{clipped} has L{self.order} norm at most {self.clip:g}", how))
         for name, what in (
             ("features", "each example's features have L2 norm at most"),
             ("target", "each target is in size at most"),

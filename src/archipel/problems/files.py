@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Findings, Missing, did_you_mean
-from archipel.problems.cells import MISSING, as_numbers, filled, is_number, label_of
+from archipel.problems.cells import MISSING, as_numbers, encoded, filled, is_number, label_of, two_of
 from archipel.problems.datasets.npz import arrays_in
 from archipel.problems.splits.shards import Shards, hold_clients, hold_groups, hold_last, hold_out, join
 
 KEY = "problem.data"
 SEPARATORS = (",", ";", "\t", "|")
-POSITIVE = ("1", "yes", "true", "positive", "y", "t", "+")  # of two labels, the one that stands for 1
 SAID = 3  # wrong cells of a file that are named one by one
 
 
@@ -35,6 +34,8 @@ class Reading(NamedTuple):
     positive: str = ""
     categories: Mapping[str, Sequence[Any]] = {}  # column: its values; each becomes a column of 0 and 1
     aside: Sequence[str] = ()  # columns that say whose or when a sample is, and are no inputs
+    centers: Mapping[str, float] = {}  # column: what is declared, and stands for a column of which a client has nothing
+    advised: bool = False  # whether a description may say otherwise: missing = "skip", loss = "logistic"
 
 
 class Client(NamedTuple):
@@ -45,12 +46,13 @@ class Client(NamedTuple):
     columns: tuple[str, ...]  # of x, where they have names
     incomplete: int = 0  # rows that lacked something
     aside: Mapping[str, Any] = {}  # column: (samples,) words
+    centred: tuple[str, ...] = ()  # columns of which it has nothing, and that hold what is declared
 
 
-def read_all(data: str | Path, how: Reading) -> dict[Path, Client]:
+def read_all(data: str | Path, how: Reading, key: str = KEY) -> dict[Path, Client]:
     """Every client's file; all that is wrong in any of them is said at once."""
     found, clients = Findings(), dict[Path, Client]()
-    for path in find(data):
+    for path in find(data, key):
         with found:
             clients[path] = read_client(path, **how._asdict())
             _alike(path, clients[path], *next(iter(clients.items())))
@@ -71,7 +73,7 @@ def labels(clients: Mapping[Path, Client], test: float | str | Path, how: Readin
     """The two labels of clients that were read, the one that stands for 1 last; test files may have one of them."""
     ys = [client.y for client in clients.values()]
     if isinstance(test, str | Path) and len({label for y in ys for label in y}) < 2:
-        ys += [client.y for client in read_all(test, how).values()]
+        ys += [client.y for client in read_all(test, how, "problem.test").values()]
     return two_of(ys, how.positive)
 
 
@@ -114,13 +116,13 @@ def split(
                 raise BadInput("problem.group", group, "a column with two values or more in at least one client's data")
             return parts
         return hold_out(everything, test, seed) if hold == "random" else hold_last(everything, test)
-    shared = {p.resolve() for p in find(data)} & {p.resolve() for p in find(test)}
+    shared = {p.resolve() for p in find(data)} & {p.resolve() for p in find(test, "problem.test")}
     if shared:
         raise BadInput("problem.test", test, f"files that nobody learns from, unlike {min(shared).name}")
     first = next(iter(clients.values()))
     made = {f"{name}={label_of(v)}": name for name, values in how.categories.items() for v in values}
     columns = how.columns or tuple(dict.fromkeys(made.get(name, name) for name in first.columns))
-    others = read_all(test, how._replace(columns=columns))
+    others = read_all(test, how._replace(columns=columns), "problem.test")
     ys = targets([clients, others], how)
     everything, apart = together(clients, ys[0]), together(others, ys[1])
     if apart.x.shape[1:] != everything.x.shape[1:]:
@@ -135,15 +137,15 @@ def found_at(place: str | Path) -> Iterable[Path]:
     return where.iterdir() if where.is_dir() else map(Path, glob.glob(str(where), recursive=True))
 
 
-def find(data: str | Path) -> list[Path]:
+def find(data: str | Path, key: str = KEY) -> list[Path]:
     """The files of a folder or a pattern that can be read, sorted by the name of their client."""
     known = (p for p in found_at(data) if p.suffix.lower() in READERS and p.is_file())
     paths = sorted(known, key=lambda p: (p.stem, p))
     if not paths:
-        raise BadInput(KEY, str(data), f"a folder or pattern with files that end in {', '.join(READERS)}")
+        raise BadInput(key, str(data), f"a folder or pattern with files that end in {', '.join(READERS)}")
     for one, two in pairwise(paths):
         if one.stem == two.stem:
-            raise BadInput(KEY, f"{one.name} and {two.name}", "one file for each client")
+            raise BadInput(key, f"{one.name} and {two.name}", "one file for each client")
     return paths
 
 
@@ -154,14 +156,50 @@ def left_out(data: str | Path) -> list[str]:
 
 def read_client(path: Path, **how: Any) -> Client:
     """One client's file."""
+    return settled(as_it_is(path, Reading(**how)), path.name, Reading(**how))
+
+
+def as_it_is(path: Path, how: Reading) -> Client:
+    """One file; where missing cells are to be filled, they are still NaN."""
     if path.suffix.lower() not in READERS:
         raise BadInput(KEY, path.name, f"a file that ends in {', '.join(READERS)}")
     if not path.is_file():
         raise BadInput(KEY, str(path), "a file that exists")
-    client = READERS[path.suffix.lower()](path, Reading(**how))
+    client = READERS[path.suffix.lower()](path, how)
     if len(client.y) == 0:
         raise BadInput(KEY, path.name, "at least one sample")
     return client
+
+
+def settled(client: Client, who: str, how: Reading) -> Client:
+    """A client whose missing cells are filled, where that is asked for, with means of its own; rows need a target."""
+    if how.missing != "mean":
+        return client
+    x, centred = centred_of(client, who, how)
+    keep = ~(client.y == "" if how.labels else np.isnan(client.y))
+    if not keep.any():
+        raise BadInput(KEY, who, f"at least one sample with a value of the target {how.target}")
+    aside = {name: cells[keep] for name, cells in client.aside.items()}
+    return client._replace(x=filled(x)[keep], y=client.y[keep], aside=aside, centred=centred)
+
+
+def centred_of(client: Client, who: str, how: Reading) -> tuple[Any, tuple[str, ...]]:
+    """The inputs, with the declared center in columns of which a client has nothing; without one there is no mean."""
+    found, centred, x = Findings(), [], client.x.copy()
+    words = {f"{name}={value}": name for name, values in how.categories.items() for value in values}
+    lacking: dict[str, str] = {}
+    for place in np.argwhere(np.isnan(x).all(0)).tolist():
+        name = client.columns[place[0]] if client.columns else f"x{place if len(place) > 1 else place[0]}"
+        if name in how.centers:
+            x[(slice(None), *place)] = how.centers[name]
+            centred.append(name)
+        else:
+            lacking[words.get(name, name)] = "" if name in words else ", declare its center"
+    for name, center in lacking.items():
+        right = f"a value in one row at least, for a mean: leave the column out{center}, or leave this client out"
+        found.add(BadInput(KEY, f"{who}, column {name}, which is empty", right))
+    found.refuse()
+    return x, tuple(centred)
 
 
 # --- the formats ------------------------------------------------------------------------------------------
@@ -176,7 +214,8 @@ def read_npz(path: Path, how: Reading) -> Client:
         if name in how.aside:
             continue
         if arrays[name].dtype.kind not in ("fiubU" if how.labels and name != "x" else "fiub"):
-            raise BadInput(KEY, f"{path.name}, {name} of {arrays[name].dtype}", "numbers")
+            hint = of_words(name, arrays[name].ravel().tolist(), how) if name == how.target else ""
+            raise BadInput(KEY, f"{path.name}, {name} of {arrays[name].dtype}", f"numbers{hint}")
     x = arrays["x"].astype(np.float64)
     y = arrays[how.target] if how.target else np.zeros(x.shape[:1])
     x = x[:, None] if x.ndim == 1 else x
@@ -246,6 +285,19 @@ READERS = {".npz": read_npz, ".csv": read_csv, ".tsv": read_csv, ".parquet": rea
 
 def complete(path: Path, columns: Mapping[str, Any], where: Sequence[str], how: Reading, shown: str = "") -> Client:
     """Inputs as numbers, the target as numbers or labels, columns aside as words; rows that lack something aside."""
+    made, lacking = understood(path, columns, where, how, shown)
+    names = tuple(name for name in made if name != how.target and name not in how.aside)
+    table = np.array([made[name] for name in names], float).T.reshape(len(where), len(names))
+    target = made[how.target] if how.target else np.zeros(len(where))
+    keep = ~lacking if how.missing != "mean" else np.ones(len(where), bool)
+    aside = {name: made[name][keep] for name in how.aside}
+    return Client(np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum()), aside)
+
+
+def understood(
+    path: Path, columns: Mapping[str, Any], where: Sequence[str], how: Reading, shown: str = "", key: str = KEY
+) -> tuple[dict[str, Any], Any]:
+    """Columns as numbers, labels and words, NaN or "" where a cell is missing, and which rows lack something."""
     found, made = Findings(), dict[str, Any]()
     lacking = np.zeros(len(where), bool)
     wrong: list[tuple[int, str, Any, str]] = []
@@ -263,48 +315,40 @@ def complete(path: Path, columns: Mapping[str, Any], where: Sequence[str], how: 
                 made[f"{name}={value}"] = np.where(gone, np.nan, np.array([c == value for c in given], float))
         else:
             made[name], bad = as_numbers(cells)
-            wrong += [(i, name, cells[i], "a finite number" if is_number(cells[i]) else "a number") for i in bad]
+            number = f"a number{of_words(name, cells, how) if bad else ''}"
+            wrong += [(i, name, cells[i], "a finite number" if is_number(cells[i]) else number) for i in bad]
             gone = np.isnan(made[name])
+            gone[bad] = False
         if how.missing == "refuse":
-            right = 'a number that is finite; problem.missing = "skip" leaves such rows out, "mean" fills them'
-            wrong += [(i, name, cells[i], right) for i in np.flatnonzero(gone).tolist()]
+            wrong += [(i, name, cells[i], unless(name, how)) for i in np.flatnonzero(gone).tolist()]
         lacking |= gone
     for i, name, cell, right in sorted(wrong, key=lambda one: one[0])[:SAID]:
         at = f"{path.name}, {name if not shown else (shown if name != how.target else name)}, {where[i]}"
         at = at if shown else f"{path.name}, {where[i]}, column {name}: {cell!r}"
-        found.add(BadInput(KEY, at, right))
+        found.add(BadInput(key, at, right))
     if len(wrong) > SAID:
-        found.add(BadInput(KEY, f"{path.name}, {len(wrong) - SAID} cells more", "numbers there too"))
+        more = f"{len(wrong) - SAID} cell{'s' if len(wrong) > SAID + 1 else ''} more"
+        found.add(BadInput(key, f"{path.name}, {more}", "what fits there too"))
     found.refuse()
-    names = tuple(name for name in made if name != how.target and name not in how.aside)
-    table = np.array([made[name] for name in names], float).T.reshape(len(where), len(names))
-    target = made[how.target] if how.target else np.zeros(len(where))
-    if how.missing == "mean":
-        table, keep = filled(table), ~(target == "" if how.labels else np.isnan(target))
-    else:
-        keep = ~lacking
-    aside = {name: made[name][keep] for name in how.aside}
-    return Client(np.ascontiguousarray(table[keep]), target[keep], names, int(lacking.sum()), aside)
+    return made, lacking
 
 
-def encoded(labels: Sequence[Any], positive: str = "") -> list[Any]:
-    """Two labels as -1 and 1."""
-    _, one = two_of(labels, positive)
-    return [np.where(client == one, 1.0, -1.0) for client in labels]
+def unless(name: str, how: Reading) -> str:
+    """What a cell that is missing should be, and what a description could say of it; nobody fills in a target."""
+    words = name in (*how.aside, *how.categories) or (name == how.target and how.labels)
+    right = "a value" if words else "a number that is finite"
+    fills = ', "mean" fills them' if name != how.target and name not in how.aside else ""
+    return f'{right}; problem.missing = "skip" leaves such rows out{fills}' if how.advised else right
 
 
-def two_of(labels: Sequence[Any], positive: str = "") -> tuple[str, str]:
-    """The two labels, the one that stands for 1 last: `positive`, or what sounds like it, or the larger."""
-    every = {label for client in labels for label in client}
-    kinds = sorted(every, key=lambda label: (float(label) if is_number(label) else -np.inf, label))
-    if len(kinds) != 2:
-        shown = ", ".join(kinds[:5]) + (", ..." if len(kinds) > 5 else "")
-        raise BadInput("problem.target", shown, f"two classes for the logistic loss, not {len(kinds)}")
-    if positive and label_of(positive) not in kinds:
-        raise BadInput("problem.positive", positive, f"one of the labels, {did_you_mean(positive, kinds)}")
-    sounds = [kind for kind in kinds if kind.lower() in POSITIVE]
-    one = label_of(positive) if positive else sounds[0] if len(sounds) == 1 else kinds[1]
-    return next(kind for kind in kinds if kind != one), one
+def of_words(name: str, cells: Sequence[Any], how: Reading) -> str:
+    """What a description could say of a column in which there is no number."""
+    words = {label_of(cell) for cell in cells} - {""}
+    if not how.advised or any(map(is_number, words)):
+        return ""
+    if name != how.target:
+        return "; a column of words needs its values in problem.categories"
+    return '; two words are for problem.loss = "logistic"' if len(words) <= 2 else ""
 
 
 # --- columns ----------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from archipel.clients import People
 from archipel.errors import BadInput, Findings
 from archipel.loading import is_of_file, load
 from archipel.problems.cells import label_of
-from archipel.problems.files import KEY, READERS, Client, Reading, found_at, read_client
+from archipel.problems.files import KEY, READERS, Client, Reading, as_it_is, found_at, settled
 from archipel.problems.splits.shards import Shards, join
 
 
 def read_people(
-    people: People, data: str, how: Reading, width: tuple[int, ...], columns: tuple[str, ...] = ()
+    people: People, data: str, how: Reading, width: tuple[int, ...], columns: tuple[str, ...] = (), key: str = KEY
 ) -> dict[str, Client]:
     """The samples of everyone who can be seen here, of inputs of a shape that is declared."""
     words = {name: np.zeros(0, object) for name in how.aside}
@@ -26,7 +26,7 @@ def read_people(
     found, clients = Findings(), dict[str, Client]()
     for number, name in enumerate(people.names):
         with found:
-            client = read_own(people, data, how, name) if people.sees(name) else nobody
+            client = read_own(people, data, how, name, key) if people.sees(name) else nobody
             if client.x.shape[1:] != width:
                 right = f"inputs of shape {width}, as the description says"
                 raise BadInput(KEY, f"{name}, with inputs of shape {client.x.shape[1:]}", right)
@@ -44,7 +44,7 @@ def together(clients: Mapping[str, Client]) -> Shards:
     return join([(client.x, client.y) for client in clients.values()], clients, columns)
 
 
-def read_own(people: People, data: str, how: Reading, name: str) -> Client:
+def read_own(people: People, data: str, how: Reading, name: str, key: str = KEY) -> Client:
     """All files of a client, in the order of their paths; or what a function of the user's says it has."""
     if is_of_file(data):
         if how.aside:
@@ -53,16 +53,17 @@ def read_own(people: People, data: str, how: Reading, name: str) -> Client:
     place = people.place(data, name)
     paths = sorted(path for path in found_at(place) if path.suffix.lower() in READERS and path.is_file())
     if not paths:
-        raise BadInput(KEY, str(place), f"files of {name} there that end in {', '.join(READERS)}")
+        raise BadInput(key, str(place), f"files of {name} there that end in {', '.join(READERS)}")
     found, parts = Findings(), list[Client]()
     for path in paths:
         with found:
-            parts.append(read_client(path, **how._asdict()))
+            parts.append(as_it_is(path, how))
     found.all = [BadInput(one.key, f"{name}: {one.value}", one.right) for one in found.all]
     found.refuse()
     x, y = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
     aside = {column: np.concatenate([part.aside[column] for part in parts]) for column in how.aside}
-    return Client(x, y, parts[0].columns, sum(part.incomplete for part in parts), aside)
+    whole = Client(x, y, parts[0].columns, sum(part.incomplete for part in parts), aside)
+    return settled(whole, name, how)
 
 
 def from_function(make: Any, name: str, labels: bool = False) -> Client:

@@ -34,6 +34,7 @@ class Frame(NamedTuple):
     precision: str = "float64"  # in which answers are computed
     units: Mapping[str, str] = {}  # of the columns that say theirs
     network: Mapping[str, Any] | None = None  # of a torch module: how it is built, and what it does to inputs
+    filled: tuple[str, ...] = ()  # columns whose center, a mean, stands for a missing cell
 
     @property
     def features(self) -> int:
@@ -82,11 +83,9 @@ class Frame(NamedTuple):
         """A table by the names of its columns; others may be there."""
         if not self.columns:
             raise BadInput("rows", "columns by name", f"an array, of shape (rows, {', '.join(map(str, self.inputs))})")
+        self.check_named([*map(str, given)])
         made: dict[str, Any] = {}
         for name in self.asked:
-            if name not in given:
-                near = did_you_mean(name, map(str, given)) if given else "there is none"
-                raise BadInput("rows", f"no column {name}", f"a column {name} among them, {near}")
             if name in self.categories:
                 words = [label_of(cell) for cell in given[name]]
                 known = self.categories[name]
@@ -100,6 +99,13 @@ class Frame(NamedTuple):
         if len(sizes) > 1:
             raise BadInput("rows", f"columns of {' and '.join(map(str, sorted(sizes)))} cells", "columns of one length")
         return np.stack([made[name] for name in self.columns], 1)
+
+    def check_named(self, names: Sequence[str]) -> None:
+        """Refuse a table that lacks a column."""
+        for name in self.asked:
+            if name not in names:
+                near = did_you_mean(name, names) if names else "there is none"
+                raise BadInput("rows", f"no column {name}", f"a column {name} among them, {near}")
 
     @property
     def asked(self) -> tuple[str, ...]:

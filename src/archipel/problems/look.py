@@ -8,6 +8,7 @@ import numpy as np
 
 from archipel.errors import BadInput, spoken
 from archipel.problems import folders
+from archipel.problems.files import Client
 from archipel.problems.splits.shards import Shards
 
 FAR = 10.0  # spreads between a client's middle and the others', from which on it is odd
@@ -45,6 +46,22 @@ def remarks(shards: Shards, target: str, labels: bool, left_out: Sequence[str]) 
     if len(found) > NAMED:
         said.append(f"{len(found) - NAMED} clients more are odd against the others.")
     return said
+
+
+def missing(clients: Mapping[str, Client], how: str, centers: Mapping[str, float]) -> list[str]:
+    """Sentences about rows that lack a value, and about columns of which a client has nothing."""
+    none = [(name, column) for name, client in clients.items() for column in client.centred]
+    lacking, said = sum(client.incomplete for client in clients.values()), []
+    if lacking:
+        done = {"skip": "left out", "mean": "filled with the client's own means"}[how]
+        done += ", or with a center that is declared" if none else ""
+        rows = "row lacks a value and is" if lacking == 1 else "rows lack a value and are"
+        said.append(f"{lacking:,} {rows} {done}.")
+    said += [
+        f"{name} has no value of {column}: {centers[column]:g}, its declared center, stands there."
+        for name, column in none[:NAMED]
+    ]
+    return said + ([f"So it is with {len(none) - NAMED} columns more."] if len(none) > NAMED else [])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ class Files(Problem):
     positive: str = key("", "the label that counts as 1; none given: yes, true, 1, or the larger")
     test: float | str = key(
         0.2, "what models are tested on: a share of each client's samples, or other files", above=0, below=1,
-        noun="a share",
+        noun="a folder or pattern of files, or a share",
     )  # fmt: skip
     hold: str = key(
         "random", "what is held out for the test: samples of each client, its last ones, whole groups, or whole files",
@@ -167,7 +167,7 @@ class Files(Problem):
         aside = (self.group, self.split.column)
         return files.Reading(
             target, self.columns, self.separator, self.missing, labels, self.positive, self.words,
-            tuple(dict.fromkeys(filter(None, aside))),
+            tuple(dict.fromkeys(filter(None, aside))), {} if self.ranges else self.centers, True,
         )  # fmt: skip
 
     @property
@@ -191,14 +191,13 @@ class Files(Problem):
             train, test = files.split(everyone, self.data, self.test, self.reading, seed, self.hold, self.group)
             labels = files.labels(everyone, self.test, self.reading) if self.loss == "logistic" else ()
             clients = {path.stem: client for path, client in everyone.items()}
-            lacking = sum(client.incomplete for client in found.values())
+            given = {path.stem: client for path, client in found.items()}
         else:
-            clients = self.read_apart(people)
-            lacking = sum(client.incomplete for client in clients.values())
+            clients = given = self.read_apart(people)
             train, test = self.split_apart(people, clients, seed)
             labels = (f"not {self.positive}", self.positive) if self.loss == "logistic" else ()
         unit = self.unit or self.of_columns("unit").get(self.target, "")
-        notes, listed = self.seen(clients, train, test, rounds, data_kind, lacking)
+        notes, listed = self.seen(clients, train, test, rounds, data_kind, given)
         plain = self.in_units(train, test, dtype, people is not None)
         data = self.with_intercept(plain)
         horizon = self.horizon or rounds
@@ -212,6 +211,7 @@ class Files(Problem):
             task = framed(
                 task, inputs=train.x.shape[1:], columns=train.columns, constant=data is not plain, target=self.target,
                 unit=unit, units=self.of_columns("unit"), labels=labels, categories=self.words,
+                filled=self.known_means(train.columns, people is not None),
             )  # fmt: skip
         task = task._replace(
             regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
@@ -253,9 +253,11 @@ class Files(Problem):
 
     def read_apart(self, people: People) -> dict[str, files.Client]:
         """Everyone's samples, as far as they can be seen here."""
-        self.check_declared()
         columns = self.made_columns()
-        return folders.read_people(people, self.data, self.reading, (len(columns),), columns)
+        self.check_declared()
+        clients = folders.read_people(people, self.data, self.reading, (len(columns),), columns)
+        units.check_declared(self)  # after that: a column that is not there needs no units
+        return clients
 
     def check_declared(self) -> None:
         """Refuse what would have to be taken from everyone's data."""
@@ -264,13 +266,6 @@ class Files(Problem):
             raise BadInput("problem.columns", "(none)", f"the columns to predict from, by name: {apart}")
         if self.loss == "logistic" and not self.positive:
             raise BadInput("problem.positive", "(none)", f"the label that counts as 1: {apart}")
-        needed = [name for name in self.columns if name not in self.categories]
-        needed += [self.target] if self.loss != "logistic" and self.aims else []
-        lacking = [name for name in needed if name not in self.centers or name not in self.spreads]
-        if self.standardise and lacking:
-            example = f"{lacking[0]} = {{ center = 12, spread = 6 }}"
-            right = f"the units of {', '.join(lacking)}, as in {example}, or standardise = false, or private: {apart}"
-            raise BadInput("problem.scale", ", ".join(self.spreads) or "(none)", right)
 
     def made_columns(self) -> tuple[str, ...]:
         """The inputs, where words have become columns of 0 and 1."""
@@ -290,7 +285,7 @@ class Files(Problem):
         if not isinstance(self.test, str):
             return divide(everything, self.test, self.hold, seed)
         columns, unknown = self.made_columns(), people._replace(samples=())
-        apart = folders.read_people(unknown, self.test, self.reading, (len(columns),), columns)
+        apart = folders.read_people(unknown, self.test, self.reading, (len(columns),), columns, "problem.test")
         return everything, folders.together(apart)
 
     def left_to_learn(self, people: People) -> tuple[int, ...]:
@@ -311,20 +306,16 @@ class Files(Problem):
         test: Shards,
         rounds: int,
         data_kind: str,
-        lacking: int,
+        given: Mapping[str, files.Client],
     ) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
         """What is to be said of the data, and a row for each client that has any here."""
-        there = folders.with_data(train)
-        if there is None:
+        if (there := folders.with_data(train)) is None:
             return (), []
         train = there
         labels, left_out = self.loss == "logistic", files.left_out(self.data)
         said = look.remarks(train, self.reading.target, labels, left_out)
         incomplete = {name: client.incomplete for name, client in clients.items()}
-        if lacking:
-            how = {"skip": "left out", "mean": "filled with the client's own means"}[self.missing]
-            rows = "row lacks a value and is" if lacking == 1 else "rows lack a value and are"
-            said.append(f"{lacking:,} {rows} {how}.")
+        said += look.missing(given, self.missing, self.centers)
         used = train.sizes
         if data_kind == "stream":
             horizon = self.horizon or rounds
@@ -355,6 +346,11 @@ class Files(Problem):
         for given, scaled in ((train, data.train), (test, data.test)):
             look.check_size(given, scaled, dtype, " in standard units" if self.standardise else "")
         return data
+
+    def known_means(self, columns: tuple[str, ...], declared: bool = False) -> tuple[str, ...]:
+        """The columns whose center may stand for a missing cell: the mean of the data, or one that is declared."""
+        known = columns if self.standardise and not declared else self.centers
+        return tuple(name for name in columns if self.missing == "mean" and name in known)
 
     def public(self, given: Scaling, columns: tuple[str, ...], alone: bool = False) -> Scaling:
         """The units that the user gave in place of those of the data."""

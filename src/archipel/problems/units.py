@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from archipel.clients import People
+from archipel.describe import quoted
 from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.privacy.gaussian import epsilon_of, mu_of
@@ -41,11 +42,22 @@ def check_ranges(problem: Any) -> None:
     lacking = [name for name in needed if name not in problem.ranges]
     if lacking or problem.center or not problem.standardise:
         first = (*needed, "depth")[0]
-        right = f"ranges of {', '.join(lacking) or 'all columns'}, as in [problem.ranges] {first} = [-2, 35]"
+        right = f"ranges of {', '.join(lacking) or 'all columns'}, as in [problem.ranges] {quoted(first)} = [-2, 35]"
         raise BadInput("problem.scale", "private", f"{right}, and neither center nor standardise = false")
     unknown = [name for name in problem.ranges if name not in needed]
     if unknown:
         raise BadInput(f"problem.ranges.{unknown[0]}", problem.ranges[unknown[0]], f"one of {', '.join(needed)}")
+
+
+def check_declared(problem: Any) -> None:
+    """Refuse units that would have to be taken from everyone's data."""
+    needed = [name for name in problem.columns if name not in problem.categories]
+    needed += [problem.target] if problem.loss != "logistic" and problem.aims else []
+    lacking = [name for name in needed if name not in problem.centers or name not in problem.spreads]
+    if problem.standardise and lacking:
+        units = f"the units of {', '.join(lacking)}, as in {quoted(lacking[0])} = {{ center = 12, spread = 6 }}"
+        right = f"{units}, or standardise = false, or private: nobody sees everyone's data"
+        raise BadInput("problem.scale", ", ".join(problem.spreads) or "(none)", right)
 
 
 def columns_of(problem: Any) -> tuple[str, ...]:

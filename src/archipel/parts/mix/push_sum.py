@@ -51,6 +51,14 @@ def settle(me: Any) -> None:
         me.mix.sent[j] = 0
 
 
+@kernel
+def lift(me: Any) -> None:
+    """What was settled since others knew the model, once more as it was learned: a release settles it with the rest."""
+    for j in range(me.model.shape[0]):
+        mass = max(me.mix.mass[j], me.model.dtype.type(LIGHT))
+        me.model[j] += (mass - me.model.dtype.type(1)) * (me.before[j] - me.protect.base[j])
+
+
 @cache
 def pushing(write: Any, fold: Any) -> Any:
     @kernel
@@ -116,7 +124,7 @@ class PushSum(Mix, Checked):
         state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
         return MixPiece(
             hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
-            write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle,
+            write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle, lift=lift,
         )  # fmt: skip
 
     def across(self) -> "PushSum":

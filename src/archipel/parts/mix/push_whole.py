@@ -47,6 +47,14 @@ def settle_loop(me: Any) -> None:
 
 
 @kernel
+def lift(me: Any) -> None:
+    """What was settled since others knew the model, once more as it was learned: a release settles it with the rest."""
+    more = me.model.dtype.type(max(me.mix.mass[0], LIGHT) - 1.0)
+    for j in range(me.model.shape[0]):
+        me.model[j] += more * (me.before[j] - me.protect.base[j])
+
+
+@kernel
 def mass_of(me: Any) -> Any:
     return me.mix.mass[0]
 
@@ -96,5 +104,5 @@ def piece(share: SharePiece, place: Place, limit: int) -> MixPiece:
     inbox = Heard(np.zeros(place.size, place.dtype), one, np.zeros(1, place.dtype))
     return MixPiece(
         hearing(share.fold), finish, inbox, state, NONE, limit, before=True,
-        write=pushing(share.write), word=Pushed(share.word, one), settle=settle, weight=mass_of,
+        write=pushing(share.write), word=Pushed(share.word, one), settle=settle, lift=lift, weight=mass_of,
     )  # fmt: skip

@@ -122,7 +122,7 @@ class AtGradient(Protect, Checked):
             f"two gradients that are clipped to C = {policy.clip:g} differ by at most 2 C in the L{policy.order} norm"
         )
         held = (
-            Assumption(f"{norm}, which the noise is calibrated to", ENFORCED if policy.enforce else "assumed"),
+            Assumption(f"{norm}, which the noise is calibrated to", policy.how),
             Assumption("noise is added to every gradient before it enters the model", ENFORCED),
             Assumption("every sample is used in one round", ENFORCED),
             *learn.supposed(),

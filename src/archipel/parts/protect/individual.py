@@ -93,11 +93,8 @@ class Individual(AtMix):
         made, clients = super().make(setup._replace(privacy=bare), learn), setup.task.clients
         drawn = policy.noise_of([[policy.clip]], clients, setup.rounds, setup.seed)
         scale = float(drawn.first.max())
-        held = (
-            Assumption(f"what a client changes has L2 norm at most {policy.clip:g}", ENFORCED),
-            Assumption("a client's own payments decide how long it takes part, and stay with it", ENFORCED),
-        )
-        terms = policy.terms(*held)
+        own = Assumption("a client's own payments decide how long it takes part, and stay with it", ENFORCED)
+        terms = policy.terms(own, clipped="what a client changes")
         releases = np.full(clients, setup.rounds)
         accountant = Secret(
             policy, terms, setup.seed, setup.task.names, drawn.limit[:, 0], releases, False, "client", False

@@ -106,7 +106,7 @@ class AtMix(Protect, Checked):
         change = (2.0 if replaced else 1.0) * float(policy.clip) * self.strain(setup)
         members = np.bincount(graph.server, minlength=graph.servers)
         held = (
-            Assumption(f"what a client changes has L{policy.order} norm at most {policy.clip:g}", ENFORCED),
+            Assumption(f"what a client changes has L{policy.order} norm at most {policy.clip:g}", policy.how),
             Assumption("whom a server asks is its secret, and who is asked is in a sum once", ENFORCED),
         )
         terms = Terms("client", policy.relation, held)

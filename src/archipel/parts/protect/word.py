@@ -15,9 +15,10 @@ from archipel.parts.protect.openly import any_sum, as_it_is, check_clip, check_r
 from archipel.parts.protect.sample import Private, accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.bounding import clip_l1, clip_l2
-from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import disturb
 from archipel.turns import Setup
+
+WHOLE = "a round's change of the model, however many samples made it,"
 
 
 class Released(NamedTuple):
@@ -35,8 +36,6 @@ class Released(NamedTuple):
 @kernel
 def release(me: Any, settings: Any, moment: Any) -> Any:
     """Bound the change, pay, noise; who cannot pay goes back to what it was, and says nothing."""
-    if not moment.present:  # nothing leaves: what was learned stays in the change
-        return True
     for j in range(me.model.shape[0]):
         me.before[j] = me.protect.base[j]
         me.model[j] -= me.before[j]
@@ -72,12 +71,9 @@ class AtWord(Protect, Checked):
         check_clip(policy, "a round's change")
         change = 2 * float(policy.clip)
         drawn = policy.noise_of([[change]], count, setup.rounds, setup.seed, False)
-        whole = Assumption(
-            "a round's change of the model is clipped as a whole, however many samples made it", ENFORCED
-        )
         guard = policy.guard()
         settings = Private(drawn.law, drawn.shape, 0, change, float(guard.clip), guard.order)
-        accountant = accountant_of(setup, drawn, change, policy.terms(whole), False)
+        accountant = accountant_of(setup, drawn, change, policy.terms(clipped=WHOLE), False)
         base = start_of(learn, setup)
         rows = Released(*accounts(drawn.first, drawn.limit), base)
         return ProtectPiece(
