@@ -4,7 +4,8 @@ A part is a frozen dataclass whose fields are the keys of its TOML table. `make`
 functions, the state they keep inside the node's record, and their settings. Pieces know nothing of each other but what
 is written here; `compose` nests them, and lays their turns along the topology.
 
-    me.model, me.before         the model, and what it was before this round's learning, where a part needs it
+    me.model, me.before         the model, and what it was before this round's learning, where a part needs it; of what
+                                is shared in its place, where a learn part has that, what that was
     me.learn, me.protect, ...   each part's own state
     settings.learn, ...         each part's own settings
 """

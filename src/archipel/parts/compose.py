@@ -30,12 +30,11 @@ from archipel.parts import (
 from archipel.parts.acting import (
     acting,
     as_learned,
-    forget,
+    beginning,
     merging_across,
     merging_noised,
     merging_openly,
     merging_shared,
-    remember,
     side_by_side,
     speaking,
     taking,
@@ -185,7 +184,7 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
     settle = as_learned if learn.weighs or mix.settle is None else mix.settle
     keeps = keeps_before(pieces) or setup.attack is not None
-    acts = protect.word, write, remember if keeps else forget, settle
+    acts = protect.word, write, beginning(learn, keeps), settle
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, partial(start_of, parts.learn, setup), mix.state, empty(count), keeps)
@@ -206,7 +205,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
     keeps = keeps_before(pieces) or setup.attack is not None
     write = mix.write or share.write
-    acts = protect.word, write, remember if keeps else forget, as_learned
+    acts = protect.word, write, beginning(learn, keeps), as_learned
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
     told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn.read_by)
     if learn.shared is not None:
