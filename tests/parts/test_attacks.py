@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archipel import Algorithm, Delay, Environment, Federation, Linear
+from archipel import Algorithm, Delay, Drifting, Environment, Federation, Linear
+from archipel.algorithms.mirror import DualAveraging
 from archipel.algorithms.online import OnlineFed, PaoFed
 from archipel.environment import ATTACKS, Attack
 from archipel.errors import BadInput
@@ -58,6 +59,35 @@ def test_lies_about_changes_and_protected_words(kind):
     privacy = Privacy(epsilon=5.0, clip=0.5, unit="client")
     assert_reference_agrees(lied_to(kind, Algorithm(share=Whole(True), mix=CentredClipping()), Star()))
     assert_reference_agrees(lied_to(kind, Algorithm(protect=AtWord()), Peers(), privacy=privacy))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("kind", FORGED)
+def test_lies_are_about_what_is_shared_in_place_of_a_model(kind, graph):
+    """Dual averaging shares sums of gradients; its models follow from them."""
+    drifting = Drifting(clients=10, size=5)
+    lied = lied_to(kind, DualAveraging(), GRAPHS[graph]).with_(problem=drifting)
+    assert_reference_agrees(lied)
+    true = lied.with_(environment=ROUGH)
+    models = [federation.with_(engine="plain").run().models[0] for federation in (lied, true)]
+    assert all(np.abs(models[0][role] - models[1][role]).max() > 0.01 for role in models[0])
+
+
+def test_a_sign_flip_of_everyone_turns_the_sums_around():
+    """One round, everyone there: the server has heard -strength times the mean gradient, and the liars know better."""
+    drifting, attack = Drifting(clients=10, size=5), Attack(1.0, "sign-flip", 3.0)
+    tables = []
+    for environment in (Environment(attack=attack), Environment()):
+        instance = Federation(drifting, DualAveraging(), Star(), environment, rounds=1).instance()
+        PlainEngine(instance).advance(0, 1)
+        tables.append(instance.plan.tables)
+    (forged, lied), (true, told) = ((table["server"].learn.mean, table["client"].learn.mean) for table in tables)
+    assert np.allclose(forged, -3 * true, atol=1e-12) and np.array_equal(lied, told)
+
+
+def test_engines_tell_the_same_lies_about_sums():
+    federation = lied_to("a-little-is-enough", DualAveraging(), Peers()).with_(problem=Drifting(clients=10, size=5))
+    check_engines_agree(federation, parallel=False)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "a-little-is-enough", "labels"])

@@ -191,7 +191,7 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
     turn = Turn(
         "peer", "peer", acting(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
-        forge_of(setup, write, learn.read_by), side_by_side(learn, *acts),
+        forge_of(setup, write, learn), side_by_side(learn, *acts),
     )  # fmt: skip
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
@@ -207,7 +207,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     write = mix.write or share.write
     acts = protect.word, write, beginning(learn, keeps), as_learned
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
-    told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn.read_by)
+    told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn)
     if learn.shared is not None:
         take = taking_shared(share.take, learn.shared, learn.settle)
     turns: tuple[Any, ...] = (
