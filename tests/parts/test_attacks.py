@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from archipel import Algorithm, Delay, Drifting, Environment, Federation, Linear
-from archipel.algorithms.mirror import DualAveraging
+from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.algorithms.online import OnlineFed, PaoFed
 from archipel.environment import ATTACKS, Attack
 from archipel.errors import BadInput
@@ -15,6 +15,7 @@ from archipel.parts.mix.robust import CentredClipping, Median
 from archipel.parts.protect.word import AtWord
 from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
+from archipel.problems.losses.online import ONLINE_LOSSES
 from archipel.simulate.plain import PlainEngine
 from archipel.testing import check_engines_agree
 from archipel.topology import Digraph, Peers, Servers, Star
@@ -157,6 +158,19 @@ def test_stored_labels_too():
     assert np.array_equal(np.delete(lied.source.y, range(5, 10)), np.delete(task.source.y, range(5, 10)))
     digits = task._replace(source=task.source._replace(y=np.arange(20.0) % 10))
     assert turned_around(digits, np.array([1, 0, 0, 0], np.uint8)).source.y[:5].tolist() == [9, 8, 7, 6, 5]
+
+
+@pytest.mark.parametrize("loss", ONLINE_LOSSES)
+def test_labels_are_turned_around_or_refused_where_there_are_none(loss):
+    """Liars among all move what is learned; a slope and a point have no label, and the attack would be none."""
+    federation = lied_to("labels", MirrorDescent(), Star(), environment=Environment())
+    federation = federation.with_(problem=Drifting(clients=10, size=5, loss=loss), engine="plain")
+    if loss in ("linear", "distance"):
+        with pytest.raises(BadInput, match=r"environment\.attack\.kind .*no target to turn around"):
+            federation.setup()
+    else:
+        lied, true = federation.run(), federation.with_(environment=Environment()).run()
+        assert np.abs(lied.models[0]["server"] - true.models[0]["server"]).max() > 1e-3
 
 
 def test_what_cannot_be_attacked_says_so(tmp_path):
