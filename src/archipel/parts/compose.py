@@ -99,7 +99,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if asks is not None:
         share, learn = asks.share, asks.learn
     pushes = not graph.servers and not is_mutual(graph)
-    if share.of_change and not graph.servers and not pushes:
+    if share.of_change and not graph.servers:
         right = '"portions", or "whole" with change = false: changes alone never bring peers together'
         raise BadInput("algorithm.share.kind", type(parts.share).__name__, right)
     rows = graph.servers or graph.clients
