@@ -51,6 +51,9 @@ class Empty(NamedTuple):
 
 NONE = Empty(np.zeros(1, np.uint8))
 
+BOUNDED = ("ball", "box", "simplex")  # regions that a learn part may keep its models in
+ROUND = ("ball", "simplex")  # of these, such that parameters one by one do not say whether a model is inside
+
 
 def empty(rows: int) -> Empty:
     """A table of nothing."""
@@ -74,6 +77,8 @@ class LearnPiece(NamedTuple):
     settle: Callable[..., Any] | None = None  # (me, settings, round): the model, from what was shared
     server_state: Any = None  # of who mixes what is shared
     asking: Callable[..., Any] | None = None  # `learn` as a generator that asks a learner: clients go side by side
+    region: str = ""  # of `BOUNDED`, the one that models stay in; none: they may be anywhere
+    project: Callable[..., Any] | None = None  # (me, settings): the model, back into the region, where there is a way
 
 
 class ProtectPiece(NamedTuple):
@@ -122,6 +127,7 @@ class SharePiece(NamedTuple):
     uniform: bool = False  # `fold` adds the same to every count, however many there are
     server_state: Any = None  # of who tells, where that needs any
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
+    leaves: tuple[str, ...] = ()  # regions that a mean of its words may be outside of, though all models are inside
 
 
 class MixPiece(NamedTuple):
@@ -144,6 +150,7 @@ class MixPiece(NamedTuple):
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
     weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
     adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
+    leaves: tuple[str, ...] = ()  # regions that what it makes may be outside of, though all that it heard is inside
 
 
 class Place(NamedTuple):

@@ -192,6 +192,17 @@ def merging_shared(finish: Any, shared: Any, settle: Any) -> Callable[..., Any]:
 
 
 @cache
+def merging_inside(finish: Any, project: Any) -> Callable[..., Any]:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """What was mixed, back into the region."""
+        finish(me, inbox, settings, moment)
+        project(me, settings)
+
+    return merge
+
+
+@cache
 def merging_noised(finish: Any, at_mix: Any) -> Callable[..., Any]:
     @kernel
     def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:

@@ -32,6 +32,7 @@ from archipel.parts.acting import (
     as_learned,
     beginning,
     merging_across,
+    merging_inside,
     merging_noised,
     merging_openly,
     merging_shared,
@@ -119,6 +120,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if learn.weighs and learn.weighted is None and "mass" not in mix.state._fields:
         right = '"push-sum": this learn part divides its steps by the mass that it carries'
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
+    mix = inside(mix, learn, share, parts)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
     if protect.summed is not None:
@@ -147,6 +149,21 @@ def refuse_noised(parts: Parts, share: SharePiece) -> None:
         raise BadInput("algorithm.mix", "this one", right)
     if parts.protect.where == "sum" and parts.asked < 1:
         raise BadInput("algorithm.asked", parts.asked, "1: who is not asked lacks in the sum like one who dropped")
+
+
+def inside(mix: MixPiece, learn: LearnPiece, share: SharePiece, parts: Parts) -> MixPiece:
+    """The mix, back in the region that models stay in where it may leave that; refused where there is no way back."""
+    region = learn.region
+    if region in share.leaves:
+        right = f'"whole": what is made of some parameters, or of rounded ones, would leave the {region}'
+        raise BadInput("algorithm.share.kind", type(parts.share).__name__, right)
+    stale = share.of_change and mix.late > 0  # of a model that is another by now
+    if not region or not (region in mix.leaves or stale or learn.read_by):
+        return mix
+    if learn.project is None:
+        right = f"another, without late changes: what it makes would leave the {region}, and entropy has no way back"
+        raise BadInput("algorithm.mix.kind", type(parts.mix).__name__, right)
+    return mix._replace(finish=merging_inside(mix.finish, learn.project))
 
 
 def check_pairs(pieces: Pieces, parts: Parts) -> None:
@@ -230,7 +247,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     if graph.servers > 1:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
         whole = Whole().make(setup)
-        across = parts.mix.across().make(setup, whole, place)
+        across = inside(parts.mix.across().make(setup, whole, place), learn._replace(read_by=""), whole, parts)
         write, finish = whole.write, across.finish
         if learn.shared is not None:
             write, finish = viewing(write, learn.shared), merging_shared(finish, learn.shared, learn.settle)

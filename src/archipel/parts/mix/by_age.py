@@ -12,7 +12,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import kernel
-from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
+from archipel.parts import BOUNDED, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
 from archipel.turns import Setup
 
@@ -105,7 +105,11 @@ class ByAge(Mix, Checked):
         settings = Ages(weights, int(self.most_recent))
         at_server, among = (move, move_among) if place.of_change else (merge, merge_among)
         finish = among if place.own else at_server
-        return MixPiece(hearing(share.fold), finish, inbox, empty(place.receivers), settings, self.limit, adds=True)
+        leaves = BOUNDED if not self.most_recent and weights.sum() > 1 else ()
+        nothing = empty(place.receivers)
+        return MixPiece(
+            hearing(share.fold), finish, inbox, nothing, settings, self.limit, adds=True, leaves=leaves
+        )  # fmt: skip
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)

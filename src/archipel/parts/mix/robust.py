@@ -18,7 +18,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import add_scaled, assign, fill, kernel, subtract
-from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
+from archipel.parts import ROUND, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix import rules
 from archipel.parts.mix.rules import Rule, Scratch, is_finite
 from archipel.turns import Setup
@@ -154,7 +154,10 @@ class Robust(Mix, Checked):
         finish = finishing(type(self).rule, complete, place.own, place.of_change)
         hear = (hearing if share.whole else hearing_parts)(share.fold)
         before, nothing = place.of_change and place.own, empty(place.receivers)
-        return MixPiece(hear, finish, self.inbox(share, place), nothing, self.settings(), self.limit, before)
+        return MixPiece(
+            hear, finish, self.inbox(share, place), nothing, self.settings(), self.limit, before,
+            leaves=ROUND if self.by_coordinate else (),
+        )  # fmt: skip
 
     def inbox(self, share: SharePiece, place: Place) -> Heard:
         """Room for every sender, and for oneself."""

@@ -13,7 +13,7 @@ from archipel.describe import Checked, key
 from archipel.draws import PORTION, integer
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import Share, SharePiece, empty
+from archipel.parts import ROUND, Share, SharePiece, empty
 from archipel.turns import Setup
 
 CYCLE, RANDOM = 0, 1  # how the portion moves from round to round
@@ -116,5 +116,6 @@ class Portions(Share, Checked):
         settings = Selection(self.size, int(not self.coordinated), int(self.next), order, kept)
         word, told = (Portion(np.zeros(n, setup.dtype), np.zeros(1, np.uint32)) for n in (self.size, down))
         return SharePiece(
-            write, tell, take, fold, word, told, settings, empty(rows), self.size, down, whole=self.size == size
-        )
+            write, tell, take, fold, word, told, settings, empty(rows), self.size, down, whole=self.size == size,
+            leaves=() if self.size == size else ROUND,
+        )  # fmt: skip
