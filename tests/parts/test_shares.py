@@ -11,6 +11,7 @@ from archipel.node import Moment, emptied, row, weight_of
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.plain import Plain
 from archipel.parts.mix.robust import Krum, Median
+from archipel.parts.share.portions import Portions
 from archipel.parts.share.quantised import Quantised
 from archipel.parts.share.signs import Signs
 from archipel.parts.share.top_k import TopK
@@ -135,7 +136,15 @@ def test_changes_alone_never_bring_peers_together(share, mix, topology):
         federation.instance()
 
 
-@pytest.mark.parametrize(("share", "key"), [(TopK(12), "algorithm.share.size"), (Quantised(3), "algorithm.share.bits")])
+@pytest.mark.parametrize(
+    ("share", "key"),
+    [
+        (TopK(12), "algorithm.share.size"),
+        (Quantised(3), "algorithm.share.bits"),
+        (Portions(12), "algorithm.share.size"),
+        (Portions(2, download="full", ignore=11), "algorithm.share.ignore"),
+    ],
+)
 def test_what_does_not_fit_is_refused(share, key):
     with pytest.raises(BadInput) as problem:
         sharing(share).run()

@@ -92,6 +92,14 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
             j = 0
 
 
+def check_fits(portion: int, ignore: int, size: int, portion_key: str, ignore_key: str) -> None:
+    """Refuse more parameters than a model has, by the keys that the user wrote."""
+    if portion > size:
+        raise BadInput(portion_key, portion, f"1 to {size}, the parameters of the model")
+    if ignore >= size:
+        raise BadInput(ignore_key, ignore, f"0 to {size - 1} parameters of a full download")
+
+
 @dataclass(frozen=True)
 class Portions(Share, Checked):
     """`size` parameters a message; coordinated: all nodes the same ones."""
@@ -105,10 +113,7 @@ class Portions(Share, Checked):
 
     def make(self, setup: Setup) -> SharePiece:
         size, rows = setup.task.size, setup.task.clients
-        if self.size > size:
-            raise BadInput("algorithm.portion", self.size, f"1 to {size}, the parameters of the model")
-        if self.ignore >= size:
-            raise BadInput("algorithm.ignore", self.ignore, f"0 to {size - 1} parameters of a full download")
+        check_fits(self.size, self.ignore, size, "algorithm.share.size", "algorithm.share.ignore")
         full = self.download == "full"
         down = size if full else self.size
         order = RANDOM if self.order == "random" else CYCLE
