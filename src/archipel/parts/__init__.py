@@ -151,6 +151,7 @@ class MixPiece(NamedTuple):
     weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
     adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
     leaves: tuple[str, ...] = ()  # regions that what it makes may be outside of, though all that it heard is inside
+    unweighted: bool = False  # a word counts as it is, whatever weight it comes with
 
 
 class Place(NamedTuple):

@@ -133,6 +133,9 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         mix = mix._replace(finish=merging_shared(mix.finish, learn.shared, learn.settle), write=written)
     if asks is not None and (mix.write is not None or mix.tell is not None):
         raise BadInput("algorithm.ask.kind", "drawn", "none: this mix has words of its own, which carry no share")
+    if asks is not None and mix.unweighted:
+        right = "one that takes words by their weights: clients that are drawn weigh as their chances say"
+        raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
     pieces = Pieces(learn, protect, share, mix if asks is None else asks.mixed(mix))
     check_pairs(pieces, parts)
     return plan_of_servers(setup, pieces, parts, asks) if graph.servers else plan_of_peers(setup, pieces, parts)
