@@ -17,7 +17,7 @@ from archipel.parts.learn.replay import Replay
 from archipel.parts.mix.by_age import ByAge
 from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.word import AtWord
-from archipel.parts.share.portions import Portions, check_fits
+from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
 from archipel.turns import Setup
 
@@ -76,6 +76,13 @@ class OnlineFedSgd(OnlineFed):
 
 
 @dataclass(frozen=True)
+class OwnPortions(Portions):
+    """Portions by the keys of the kind."""
+
+    keys: ClassVar[tuple[str, str]] = ("algorithm.portion", "algorithm.ignore")
+
+
+@dataclass(frozen=True)
 class PaoFed(Online):
     """Clients share `portion` parameters a round, learn alone when they are away, and late updates weigh less.
 
@@ -93,10 +100,8 @@ class PaoFed(Online):
     most_recent: bool = key(True, "of several updates of a parameter only the most recent count")
 
     def own_parts(self, setup: Setup) -> Parts:
-        if self.share is None:
-            check_fits(self.portion, self.ignore, setup.task.size, "algorithm.portion", "algorithm.ignore")
         coordinated, ahead, decayed = VARIANTS[self.variant]
-        share = Portions(self.portion, coordinated, ahead, self.order, self.download, self.ignore)
+        share = OwnPortions(self.portion, coordinated, ahead, self.order, self.download, self.ignore)
         mix = ByAge(self.decay if decayed else 1.0, self.most_recent, self.limit)
         return Parts(OnlineStep(self.step, self.autonomous), at_sample(setup), share, mix, self.asked)
 

@@ -5,7 +5,7 @@ matrices, diag(M_{k,n}), are exactly that: (7) shifts the start by the portion's
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -92,17 +92,11 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
             j = 0
 
 
-def check_fits(portion: int, ignore: int, size: int, portion_key: str, ignore_key: str) -> None:
-    """Refuse more parameters than a model has, by the keys that the user wrote."""
-    if portion > size:
-        raise BadInput(portion_key, portion, f"1 to {size}, the parameters of the model")
-    if ignore >= size:
-        raise BadInput(ignore_key, ignore, f"0 to {size - 1} parameters of a full download")
-
-
 @dataclass(frozen=True)
 class Portions(Share, Checked):
     """`size` parameters a message; coordinated: all nodes the same ones."""
+
+    keys: ClassVar[tuple[str, str]] = ("algorithm.share.size", "algorithm.share.ignore")  # as a user writes them
 
     size: int = key(4, "parameters in a message", at_least=1, symbol="m")
     coordinated: bool = key(True, "all nodes share the same portion in a round")
@@ -113,7 +107,10 @@ class Portions(Share, Checked):
 
     def make(self, setup: Setup) -> SharePiece:
         size, rows = setup.task.size, setup.task.clients
-        check_fits(self.size, self.ignore, size, "algorithm.share.size", "algorithm.share.ignore")
+        if self.size > size:
+            raise BadInput(self.keys[0], self.size, f"1 to {size}, the parameters of the model")
+        if self.ignore >= size:
+            raise BadInput(self.keys[1], self.ignore, f"0 to {size - 1} parameters of a full download")
         full = self.download == "full"
         down = size if full else self.size
         order = RANDOM if self.order == "random" else CYCLE
