@@ -57,6 +57,7 @@ def everyone(federation):
         (PEERS, {"mix": Momentum(over=Mean(0))}),
         (SERVERS, {"mix": Adam(1.0, over=Mean(0))}),
         (STAR, {"mix": Mean(3), "share": Whole(True)}),
+        (PEERS, {"mix": Mean(3)}),
         (STAR, {"mix": Buffered(2, 3.0), "share": Whole(True)}),
         (STAR, {"mix": Vote(0.5), "share": Whole(True)}),
         (STAR, {"mix": ByAge(0.9, False, 3)}),
@@ -91,8 +92,14 @@ def test_words_that_would_leave_the_region_are_refused():
 def test_entropy_has_no_way_back(mix):
     with pytest.raises(BadInput, match=r"algorithm\.mix\.kind .*would leave the simplex"):
         made(MirrorDescent(**ENTROPY, mix=mix), STAR).instance()
-    with pytest.raises(BadInput, match=r"algorithm\.mix\.kind .*would leave the simplex"):
-        made(MirrorDescent(**ENTROPY, share=Whole(True), mix=Mean(2)), STAR).instance()
+
+
+@pytest.mark.parametrize(("topology", "share"), [(STAR, Whole(True)), (PEERS, Whole())])
+def test_what_is_late_would_leave_the_simplex(topology, share):
+    """Late changes are of another model; late models among peers have weights that add up to more than one."""
+    with pytest.raises(BadInput, match=r"algorithm\.mix\.limit = 2: .*leave the simplex"):
+        made(MirrorDescent(**ENTROPY, share=share, mix=Mean(2)), topology).instance()
+    made(MirrorDescent(**ENTROPY, share=share, mix=Mean(0)), topology).instance()
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if learn.weighs and learn.weighted is None and "mass" not in mix.state._fields:
         right = '"push-sum": this learn part divides its steps by the mass that it carries'
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
-    mix = inside(mix, learn, share, parts)
+    mix = inside(mix, learn, share, parts, place)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
     if protect.summed is not None:
@@ -154,18 +154,22 @@ def refuse_noised(parts: Parts, share: SharePiece) -> None:
         raise BadInput("algorithm.asked", parts.asked, "1: who is not asked lacks in the sum like one who dropped")
 
 
-def inside(mix: MixPiece, learn: LearnPiece, share: SharePiece, parts: Parts) -> MixPiece:
+def inside(mix: MixPiece, learn: LearnPiece, share: SharePiece, parts: Parts, place: Place) -> MixPiece:
     """The mix, back in the region that models stay in where it may leave that; refused where there is no way back."""
     region = learn.region
     if region in share.leaves:
         right = f'"whole": what is made of some parameters, or of rounded ones, would leave the {region}'
         raise BadInput("algorithm.share.kind", type(parts.share).__name__, right)
-    stale = share.of_change and mix.late > 0  # of a model that is another by now
+    # a late change is of a model that is another by now; late models among peers add up to weights above one
+    stale = mix.late > 0 and (share.of_change or (mix.adds and place.own))
     if not region or not (region in mix.leaves or stale or learn.read_by):
         return mix
-    if learn.project is None:
-        right = f"another, without late changes: what it makes would leave the {region}, and entropy has no way back"
+    if learn.project is None and region in mix.leaves:
+        right = f"another: what it makes would leave the {region}, and entropy has no way back"
         raise BadInput("algorithm.mix.kind", type(parts.mix).__name__, right)
+    if learn.project is None:
+        right = f"0: what is late would make models leave the {region}, and entropy has no way back"
+        raise BadInput("algorithm.mix.limit", mix.late, right)
     return mix._replace(finish=merging_inside(mix.finish, learn.project))
 
 
@@ -250,7 +254,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     if graph.servers > 1:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
         whole = Whole().make(setup)
-        across = inside(parts.mix.across().make(setup, whole, place), learn._replace(read_by=""), whole, parts)
+        across = inside(parts.mix.across().make(setup, whole, place), learn._replace(read_by=""), whole, parts, place)
         write, finish = whole.write, across.finish
         if learn.shared is not None:
             write, finish = viewing(write, learn.shared), merging_shared(finish, learn.shared, learn.settle)
