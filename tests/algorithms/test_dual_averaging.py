@@ -5,18 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archipel import Environment, Federation
+from archipel import Delay, Environment, Federation
 from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.node import Moment, row
 from archipel.parts.learn.dual_averaging import farthest
+from archipel.parts.mix.mean import Mean
+from archipel.parts.mix.optimiser import Momentum
 from archipel.parts.mix.pushed import Weighted
+from archipel.parts.share.top_k import TopK
+from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting
 from archipel.problems.regions import ball, box, projected, simplex
 from archipel.simulate.plain import PlainEngine
-from archipel.topology import Digraph, matrix
+from archipel.testing import check_engines_agree
+from archipel.topology import Digraph, Peers, Servers, Star, matrix
 
 SMALL = Drifting(clients=5, size=3)
 UNBALANCED = Digraph(shares="random", mean_degree=2.0, phases=3)
@@ -157,3 +162,43 @@ def test_sums_stay_what_they_were_when_all_have_spent_their_budgets():
 def test_what_makes_no_sense_is_refused_with_a_sentence(algorithm, what):
     with pytest.raises(BadInput, match=what):
         Federation(SMALL, algorithm, UNBALANCED).instance()
+
+
+@pytest.mark.parametrize("topology", [Star(), Servers(servers=2, shape="complete")])
+@pytest.mark.parametrize("share", [Whole(change=True), TopK(3)])
+def test_with_everyone_there_changes_of_the_sums_say_what_the_sums_say(share, topology):
+    """A change is of what is shared, the mean gradient, not of the model that follows from it."""
+    tables = []
+    for said in (Whole(), share):
+        federation = Federation(SMALL, DualAveraging(share=said), topology, rounds=20)
+        tables.append(played_on(federation))
+    for role in ("server", "client"):
+        np.testing.assert_allclose(tables[1][role].learn.mean, tables[0][role].learn.mean, atol=1e-12)
+        np.testing.assert_allclose(tables[1][role].model, tables[0][role].model, atol=1e-12)
+
+
+def played_on(federation):
+    """All tables after all rounds."""
+    instance = federation.instance()
+    PlainEngine(instance).advance(0, federation.rounds)
+    return instance.plan.tables
+
+
+def test_momentum_among_peers_is_of_the_sums():
+    """v = beta v + W (m + gradient) - m, m += v: written out, of the means of the gradients that peers share."""
+    algorithm, graph = DualAveraging(mix=Momentum(1.0, 0.5, over=Mean(0))), Peers("ring")
+    instance, models = played(Federation(SMALL, algorithm, graph, rounds=15))
+    features, _ = instance.task.oracle.past(0, 15)
+    weights = matrix(instance.graph.across[0])
+    mean, speed, settings = np.zeros((5, 3)), np.zeros((5, 3)), instance.plan.settings.learn.steps
+    for n in range(15):
+        model = leader("ball", settings.width / settings.length / np.sqrt(n + 1) * mean)
+        np.testing.assert_allclose(models[n], model, atol=1e-12)
+        speed = 0.5 * speed + weights @ (mean + model - features[n]) - mean
+        mean = mean + speed
+
+
+def test_engines_agree_on_changes_of_the_sums():
+    algorithm = DualAveraging(share=TopK(2), mix=Mean())
+    rough = Environment(availability=0.7, delay=Delay(delta=0.4, limit=2))
+    check_engines_agree(Federation(SMALL, algorithm, Star(), rough, rounds=12), parallel=False)

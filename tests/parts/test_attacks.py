@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from archipel import Algorithm, Delay, Environment, Federation, Linear
+from archipel import Algorithm, Delay, Drifting, Environment, Federation, Linear
+from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.algorithms.online import OnlineFed, PaoFed
 from archipel.environment import ATTACKS, Attack
 from archipel.errors import BadInput
@@ -14,6 +15,7 @@ from archipel.parts.mix.robust import CentredClipping, Median
 from archipel.parts.protect.word import AtWord
 from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
+from archipel.problems.losses.online import ONLINE_LOSSES
 from archipel.simulate.plain import PlainEngine
 from archipel.testing import check_engines_agree
 from archipel.topology import Digraph, Peers, Servers, Star
@@ -58,6 +60,35 @@ def test_lies_about_changes_and_protected_words(kind):
     privacy = Privacy(epsilon=5.0, clip=0.5, unit="client")
     assert_reference_agrees(lied_to(kind, Algorithm(share=Whole(True), mix=CentredClipping()), Star()))
     assert_reference_agrees(lied_to(kind, Algorithm(protect=AtWord()), Peers(), privacy=privacy))
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("kind", FORGED)
+def test_lies_are_about_what_is_shared_in_place_of_a_model(kind, graph):
+    """Dual averaging shares sums of gradients; its models follow from them."""
+    drifting = Drifting(clients=10, size=5)
+    lied = lied_to(kind, DualAveraging(), GRAPHS[graph]).with_(problem=drifting)
+    assert_reference_agrees(lied)
+    true = lied.with_(environment=ROUGH)
+    models = [federation.with_(engine="plain").run().models[0] for federation in (lied, true)]
+    assert all(np.abs(models[0][role] - models[1][role]).max() > 0.01 for role in models[0])
+
+
+def test_a_sign_flip_of_everyone_turns_the_sums_around():
+    """One round, everyone there: the server has heard -strength times the mean gradient, and the liars know better."""
+    drifting, attack = Drifting(clients=10, size=5), Attack(1.0, "sign-flip", 3.0)
+    tables = []
+    for environment in (Environment(attack=attack), Environment()):
+        instance = Federation(drifting, DualAveraging(), Star(), environment, rounds=1).instance()
+        PlainEngine(instance).advance(0, 1)
+        tables.append(instance.plan.tables)
+    (forged, lied), (true, told) = ((table["server"].learn.mean, table["client"].learn.mean) for table in tables)
+    assert np.allclose(forged, -3 * true, atol=1e-12) and np.array_equal(lied, told)
+
+
+def test_engines_tell_the_same_lies_about_sums():
+    federation = lied_to("a-little-is-enough", DualAveraging(), Peers()).with_(problem=Drifting(clients=10, size=5))
+    check_engines_agree(federation, parallel=False)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "a-little-is-enough", "labels"])
@@ -127,6 +158,19 @@ def test_stored_labels_too():
     assert np.array_equal(np.delete(lied.source.y, range(5, 10)), np.delete(task.source.y, range(5, 10)))
     digits = task._replace(source=task.source._replace(y=np.arange(20.0) % 10))
     assert turned_around(digits, np.array([1, 0, 0, 0], np.uint8)).source.y[:5].tolist() == [9, 8, 7, 6, 5]
+
+
+@pytest.mark.parametrize("loss", ONLINE_LOSSES)
+def test_labels_are_turned_around_or_refused_where_there_are_none(loss):
+    """Liars among all move what is learned; a slope and a point have no label, and the attack would be none."""
+    federation = lied_to("labels", MirrorDescent(), Star(), environment=Environment())
+    federation = federation.with_(problem=Drifting(clients=10, size=5, loss=loss), engine="plain")
+    if loss in ("linear", "distance"):
+        with pytest.raises(BadInput, match=r"environment\.attack\.kind .*no target to turn around"):
+            federation.setup()
+    else:
+        lied, true = federation.run(), federation.with_(environment=Environment()).run()
+        assert np.abs(lied.models[0]["server"] - true.models[0]["server"]).max() > 1e-3
 
 
 def test_what_cannot_be_attacked_says_so(tmp_path):

@@ -9,6 +9,9 @@ from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.node import Moment, emptied, row, weight_of
 from archipel.parts.mix.mean import Mean
+from archipel.parts.mix.plain import Plain
+from archipel.parts.mix.robust import Krum, Median
+from archipel.parts.share.portions import Portions
 from archipel.parts.share.quantised import Quantised
 from archipel.parts.share.signs import Signs
 from archipel.parts.share.top_k import TopK
@@ -123,19 +126,25 @@ def test_with_feedback_the_largest_component_alone_learns_what_the_whole_change_
     assert np.linalg.norm(fed - whole) < np.linalg.norm(forgetful - whole)
 
 
-def test_changes_are_not_pushed():
-    with pytest.raises(BadInput, match="what is pushed is a model"):
-        sharing(TopK(2), topology=Digraph()).run()
-
-
+@pytest.mark.parametrize("topology", [Peers(shape="ring"), Digraph()])
+@pytest.mark.parametrize("mix", [None, Median(), Krum(), Plain()])
 @pytest.mark.parametrize("share", [TopK(2), Quantised(4), Whole(change=True)])
-def test_changes_alone_never_bring_peers_together(share):
+def test_changes_alone_never_bring_peers_together(share, mix, topology):
     """Two peers that start apart and learn nothing stay apart whatever they hear: refused, not played."""
+    federation = Federation(LINEAR, FedAvg(share=share, mix=mix), topology, rounds=8)
     with pytest.raises(BadInput, match="changes alone never bring peers together"):
-        sharing(share, topology=Peers(shape="ring")).run()
+        federation.instance()
 
 
-@pytest.mark.parametrize(("share", "key"), [(TopK(12), "algorithm.share.size"), (Quantised(3), "algorithm.share.bits")])
+@pytest.mark.parametrize(
+    ("share", "key"),
+    [
+        (TopK(12), "algorithm.share.size"),
+        (Quantised(3), "algorithm.share.bits"),
+        (Portions(12), "algorithm.share.size"),
+        (Portions(2, download="full", ignore=11), "algorithm.share.ignore"),
+    ],
+)
 def test_what_does_not_fit_is_refused(share, key):
     with pytest.raises(BadInput) as problem:
         sharing(share).run()

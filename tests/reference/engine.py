@@ -122,8 +122,9 @@ class ReferenceEngine:
 
     def lie(self, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> None:
         """Liars say something else, as `environment.Attack` says; their models stay as they are."""
-        table, (_, write, kind, lies) = self.instance.plan.tables[turn.sender], turn.forge
-        change = table.model - table.before
+        table, (_, write, kind, lies, shared) = self.instance.plan.tables[turn.sender], turn.forge
+        seen = [shared(row(table, k)) for k in range(len(table.model))]  # as others are told of it
+        change = np.array([me.model - me.before for me in seen])
         honest = change[[k for k in sorted(said) if not lies.liar[k]]]
         mean = honest.mean(0) if len(honest) else np.zeros_like(change[0])
         deviation = honest.std(0) if len(honest) else mean
@@ -140,10 +141,10 @@ class ReferenceEngine:
                     "a-little-is-enough": mean - strength * deviation,
                     "inner-product": -strength * mean,
                 }[kind]
-                me = row(table, k)
+                me, moment = seen[k], self.moment(turn.sender, k, n, -1, links.fan_out[k])
                 true = me.model.copy()
                 me.model[:] = me.before + forged
-                write(said[k][0], me, self.instance.plan.settings, self.moment(turn.sender, k, n, -1, links.fan_out[k]))
+                write(said[k][0], row(table, k), self.instance.plan.settings, moment)
                 me.model[:] = true
 
     def deliver(self, i: int, turn: Turn, n: int, links: Any, said: dict[int, tuple[Any, int]]) -> Any:

@@ -22,7 +22,7 @@ from archipel.problems.networked import Regression
 from archipel.registry import ALGORITHMS
 from archipel.simulate import run
 from archipel.simulate.checkpoint import Keep
-from archipel.topology import Digraph, Peers, Servers
+from archipel.topology import Digraph, Peers, Servers, Star
 
 FILES = ("metrics.csv", "models.npz", "ledger.json")
 ROUGH = Environment(availability=0.7, delay=Delay(delta=0.5, limit=4))
@@ -301,6 +301,24 @@ def test_weights_are_where_another_federation_starts(tmp_path):
     assert (
         peers.rows[0][3] < 0.9 * Federation(problem, FedAvg(step=0.01), Peers(shape="ring"), **PLAIN).run().rows[0][3]
     )
+
+
+def test_clusters_start_in_the_middle_of_their_clients_weights(tmp_path):
+    """They start near what was learned, not at zero."""
+    problem = Linear(clients=6, size=4, samples=20, test=20)
+    clustered = Federation(problem, FedAvg(step=0.05), Star(clusters=2), **PLAIN)
+    first = saved(clustered, tmp_path / "first")
+    setup = Keep(start=first / "model.npz").begun(clustered, clustered.setup())
+    mix = clustered.instance(setup=setup).plan.tables["server"].mix
+    learned = load(first / "model.npz").weights["clients"]
+    for q in range(2):
+        mean = learned[setup.graph.cluster == q].mean(0)
+        assert np.abs(mean).max() > 0.1
+        np.testing.assert_allclose(mix.model[0, q], mean, atol=1e-12)
+        np.testing.assert_allclose(mix.mean[0, q], mean, atol=1e-12)
+    other = clustered.with_(algorithm=FedAvg(step=0.01, tau=0.1))
+    begun, anew = other.run(keep=Keep(start=first / "model.npz")), other.run()
+    assert begun.rows[0][3] < 0.5 * anew.rows[0][3] and begun.final("mse") < anew.final("mse")
 
 
 def test_what_was_paid_for_weights_is_not_forgotten(tmp_path, monkeypatch):

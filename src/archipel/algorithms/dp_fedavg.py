@@ -11,8 +11,9 @@ from typing import ClassVar
 from archipel.describe import key
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition
-from archipel.parts.learn.offered import InRegion, Offered, OfferedSteps
+from archipel.parts.learn.offered import Offered, OfferedSteps
 from archipel.parts.learn.regret import Meter
+from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.gradient import AtGradient
 from archipel.parts.protect.openly import Openly
 from archipel.turns import Plan, Setup
@@ -40,7 +41,7 @@ class DpFedAvg(Composition):
         learn = Offered(
             radius=self.radius, step=self.step, decay=self.decay, gradient=self.gradient, asked=self.asked
         )  # fmt: skip
-        return Parts(learn, Openly() if setup.privacy is None else AtGradient(), OfferedSteps(), InRegion(), self.asked)
+        return Parts(learn, Openly() if setup.privacy is None else AtGradient(), OfferedSteps(), Mean(0), self.asked)
 
     def plan(self, setup: Setup) -> Plan:
         """Their turns, and meters of regret."""

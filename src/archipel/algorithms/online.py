@@ -76,6 +76,13 @@ class OnlineFedSgd(OnlineFed):
 
 
 @dataclass(frozen=True)
+class OwnPortions(Portions):
+    """Portions by the keys of the kind."""
+
+    keys: ClassVar[tuple[str, str]] = ("algorithm.portion", "algorithm.ignore")
+
+
+@dataclass(frozen=True)
 class PaoFed(Online):
     """Clients share `portion` parameters a round, learn alone when they are away, and late updates weigh less.
 
@@ -94,7 +101,7 @@ class PaoFed(Online):
 
     def own_parts(self, setup: Setup) -> Parts:
         coordinated, ahead, decayed = VARIANTS[self.variant]
-        share = Portions(self.portion, coordinated, ahead, self.order, self.download, self.ignore)
+        share = OwnPortions(self.portion, coordinated, ahead, self.order, self.download, self.ignore)
         mix = ByAge(self.decay if decayed else 1.0, self.most_recent, self.limit)
         return Parts(OnlineStep(self.step, self.autonomous), at_sample(setup), share, mix, self.asked)
 

@@ -4,7 +4,8 @@ A part is a frozen dataclass whose fields are the keys of its TOML table. `make`
 functions, the state they keep inside the node's record, and their settings. Pieces know nothing of each other but what
 is written here; `compose` nests them, and lays their turns along the topology.
 
-    me.model, me.before         the model, and what it was before this round's learning, where a part needs it
+    me.model, me.before         the model, and what it was before this round's learning, where a part needs it; of what
+                                is shared in its place, where a learn part has that, what that was
     me.learn, me.protect, ...   each part's own state
     settings.learn, ...         each part's own settings
 """
@@ -50,6 +51,9 @@ class Empty(NamedTuple):
 
 NONE = Empty(np.zeros(1, np.uint8))
 
+BOUNDED = ("ball", "box", "simplex")  # regions that a learn part may keep its models in
+ROUND = ("ball", "simplex")  # of these, such that parameters one by one do not say whether a model is inside
+
 
 def empty(rows: int) -> Empty:
     """A table of nothing."""
@@ -73,6 +77,8 @@ class LearnPiece(NamedTuple):
     settle: Callable[..., Any] | None = None  # (me, settings, round): the model, from what was shared
     server_state: Any = None  # of who mixes what is shared
     asking: Callable[..., Any] | None = None  # `learn` as a generator that asks a learner: clients go side by side
+    region: str = ""  # of `BOUNDED`, the one that models stay in; none: they may be anywhere
+    project: Callable[..., Any] | None = None  # (me, settings): the model, back into the region, where there is a way
 
 
 class ProtectPiece(NamedTuple):
@@ -121,6 +127,7 @@ class SharePiece(NamedTuple):
     uniform: bool = False  # `fold` adds the same to every count, however many there are
     server_state: Any = None  # of who tells, where that needs any
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
+    leaves: tuple[str, ...] = ()  # regions that a mean of its words may be outside of, though all models are inside
 
 
 class MixPiece(NamedTuple):
@@ -144,6 +151,8 @@ class MixPiece(NamedTuple):
     needs: tuple[str, ...] = ()  # what it reads in the state of the learn part
     weight: Callable[..., Any] | None = None  # (me) -> what a node weighs among peers, if not all weigh the same
     adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
+    leaves: tuple[str, ...] = ()  # regions that what it makes may be outside of, though all that it heard is inside
+    unweighted: bool = False  # a word counts as it is, whatever weight it comes with
 
 
 class Place(NamedTuple):

@@ -24,6 +24,23 @@ def remember(me: Any) -> None:
     assign(me.before, me.model)
 
 
+@cache
+def remembering(shared: Any) -> Callable[..., Any]:
+    @kernel
+    def remember_shared(me: Any) -> None:
+        """What is shared in place of the model, as it was: changes are of that."""
+        assign(me.before, shared(me).model)
+
+    return remember_shared
+
+
+def beginning(learn: LearnPiece, keeps: bool) -> Callable[..., Any]:
+    """How a round begins: with a look at what was, where a part needs it."""
+    if not keeps:
+        return forget
+    return remember if learn.shared is None else remembering(learn.shared)
+
+
 @kernel
 def as_learned(me: Any) -> None:
     """What was learned enters the model as it is."""
@@ -196,6 +213,17 @@ def merging_shared(finish: Any, shared: Any, settle: Any) -> Callable[..., Any]:
         """Mix what is shared; the next round's model follows from it."""
         finish(shared(me), inbox, settings, moment)
         settle(me, settings, moment.round + 1)
+
+    return merge
+
+
+@cache
+def merging_inside(finish: Any, project: Any) -> Callable[..., Any]:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """What was mixed, back into the region."""
+        finish(me, inbox, settings, moment)
+        project(me, settings)
 
     return merge
 

@@ -31,12 +31,13 @@ from archipel.parts.acting import (
     acting,
     acting_openly,
     as_learned,
+    beginning,
     forget,
     merging_across,
+    merging_inside,
     merging_noised,
     merging_openly,
     merging_shared,
-    remember,
     side_by_side,
     speaking,
     taking,
@@ -101,7 +102,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if asks is not None:
         share, learn = asks.share, asks.learn
     pushes = not graph.servers and not is_mutual(graph)
-    if share.of_change and not graph.servers and not pushes:
+    if share.of_change and not graph.servers:
         right = '"portions", or "whole" with change = false: changes alone never bring peers together'
         raise BadInput("algorithm.share.kind", type(parts.share).__name__, right)
     rows = graph.servers or graph.clients
@@ -121,6 +122,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if learn.weighs and learn.weighted is None and "mass" not in mix.state._fields:
         right = '"push-sum": this learn part divides its steps by the mass that it carries'
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
+    mix = inside(mix, learn, share, parts, place)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
     if protect.summed is not None:
@@ -133,6 +135,9 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         mix = mix._replace(finish=merging_shared(mix.finish, learn.shared, learn.settle), write=written)
     if asks is not None and (mix.write is not None or mix.tell is not None):
         raise BadInput("algorithm.ask.kind", "drawn", "none: this mix has words of its own, which carry no share")
+    if asks is not None and mix.unweighted:
+        right = "one that takes words by their weights: clients that are drawn weigh as their chances say"
+        raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
     pieces = Pieces(learn, protect, share, mix if asks is None else asks.mixed(mix))
     check_pairs(pieces, parts)
     return plan_of_servers(setup, pieces, parts, asks) if graph.servers else plan_of_peers(setup, pieces, parts)
@@ -149,6 +154,25 @@ def refuse_noised(parts: Parts, share: SharePiece) -> None:
         raise BadInput("algorithm.mix", "this one", right)
     if parts.protect.where == "sum" and parts.asked < 1:
         raise BadInput("algorithm.asked", parts.asked, "1: who is not asked lacks in the sum like one who dropped")
+
+
+def inside(mix: MixPiece, learn: LearnPiece, share: SharePiece, parts: Parts, place: Place) -> MixPiece:
+    """The mix, back in the region that models stay in where it may leave that; refused where there is no way back."""
+    region = learn.region
+    if region in share.leaves:
+        right = f'"whole": what is made of some parameters, or of rounded ones, would leave the {region}'
+        raise BadInput("algorithm.share.kind", type(parts.share).__name__, right)
+    # a late change is of a model that is another by now; late models among peers add up to weights above one
+    stale = mix.late > 0 and (share.of_change or (mix.adds and place.own))
+    if not region or not (region in mix.leaves or stale or learn.read_by):
+        return mix
+    if learn.project is None and region in mix.leaves:
+        right = f"another: what it makes would leave the {region}, and entropy has no way back"
+        raise BadInput("algorithm.mix.kind", type(parts.mix).__name__, right)
+    if learn.project is None:
+        right = f"0: what is late would make models leave the {region}, and entropy has no way back"
+        raise BadInput("algorithm.mix.limit", mix.late, right)
+    return mix._replace(finish=merging_inside(mix.finish, learn.project))
 
 
 def check_pairs(pieces: Pieces, parts: Parts) -> None:
@@ -194,14 +218,14 @@ def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
     settle = as_learned if learn.weighs or mix.settle is None else mix.settle
     keeps = keeps_before(pieces) or setup.attack is not None
-    acts, make = (protect.word, write, remember if keeps else forget, settle), acting_by(pieces, settle)
+    acts, make = (protect.word, write, beginning(learn, keeps), settle), acting_by(pieces, settle)
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, partial(start_of, parts.learn, setup), mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
     turn = Turn(
         "peer", "peer", make(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
-        forge_of(setup, write, learn.read_by), side_by_side(learn, make, *acts),
+        forge_of(setup, write, learn), side_by_side(learn, make, *acts),
     )  # fmt: skip
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
@@ -215,9 +239,9 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
     keeps = keeps_before(pieces) or setup.attack is not None
     write = mix.write or share.write
-    acts, make = (protect.word, write, remember if keeps else forget, as_learned), acting_by(pieces, as_learned)
+    acts, make = (protect.word, write, beginning(learn, keeps), as_learned), acting_by(pieces, as_learned)
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
-    told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn.read_by)
+    told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn)
     if learn.shared is not None:
         take = taking_shared(share.take, learn.shared, learn.settle)
     turns: tuple[Any, ...] = (
@@ -240,7 +264,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     if graph.servers > 1:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
         whole = Whole().make(setup)
-        across = parts.mix.across().make(setup, whole, place)
+        across = inside(parts.mix.across().make(setup, whole, place), learn._replace(read_by=""), whole, parts, place)
         write, finish = whole.write, across.finish
         if learn.shared is not None:
             write, finish = viewing(write, learn.shared), merging_shared(finish, learn.shared, learn.settle)

@@ -1,7 +1,8 @@
 """Lies: what clients that attack say in place of what they learned. See `environment.Attack`.
 
-A change of a model is the model less what it was before the round's learning. A liar's word is written by the share
-part as everyone's, of a model that changed as it wants others to believe; its own model stays as it is.
+A change of a model is the model less what it was before the round's learning; where something else is shared in its
+place, of that. A liar's word is written by the share part as everyone's, of a model that changed as it wants others to
+believe; its own model stays as it is.
 """
 
 import math
@@ -13,6 +14,7 @@ import numpy as np
 from archipel.draws import LIE, key_of, normal
 from archipel.errors import BadInput
 from archipel.node import Moment, assign, kernel, row
+from archipel.parts import LearnPiece
 from archipel.turns import Setup
 
 SILENT = -4  # in `lates`: said nothing this round
@@ -36,6 +38,7 @@ class Forge(NamedTuple):
     write: Any  # of the share part
     kind: str
     attack: Lies
+    shared: Any  # (me) -> me with what lies are about as its model
 
 
 @kernel
@@ -74,61 +77,77 @@ LIES = {
 
 
 @kernel
-def learn_of(nodes: Any, lates: Any, lies: Any) -> None:
-    """The mean of what honest clients changed, and its deviation, parameter by parameter."""
-    for j in range(lies.mean.shape[0]):
-        lies.mean[j] = 0
-        lies.deviation[j] = 0
-    honest = 0
-    for k in range(lates.shape[0]):
-        if lates[k] != SILENT and lies.liar[k] == 0:
-            honest += 1
-            for j in range(lies.mean.shape[0]):
-                lies.mean[j] += nodes.model[k, j] - nodes.before[k, j]
-    if honest == 0:
-        return
-    for j in range(lies.mean.shape[0]):
-        lies.mean[j] /= honest
-    for k in range(lates.shape[0]):
-        if lates[k] != SILENT and lies.liar[k] == 0:
-            for j in range(lies.mean.shape[0]):
-                away = nodes.model[k, j] - nodes.before[k, j] - lies.mean[j]
-                lies.deviation[j] += away * away
-    for j in range(lies.mean.shape[0]):
-        lies.deviation[j] = math.sqrt(lies.deviation[j] / honest)
+def the_model(me: Any) -> Any:
+    """Lies are about the model itself."""
+    return me
 
 
 @cache
-def forging(write: Any, lie: Any) -> Any:
+def knowing(shared: Any) -> Any:
+    @kernel
+    def learn_of(nodes: Any, lates: Any, lies: Any) -> None:
+        """The mean of what honest clients changed, and its deviation, parameter by parameter."""
+        for j in range(lies.mean.shape[0]):
+            lies.mean[j] = 0
+            lies.deviation[j] = 0
+        honest = 0
+        for k in range(lates.shape[0]):
+            if lates[k] != SILENT and lies.liar[k] == 0:
+                honest += 1
+                me = shared(row(nodes, k))
+                for j in range(lies.mean.shape[0]):
+                    lies.mean[j] += me.model[j] - me.before[j]
+        if honest == 0:
+            return
+        for j in range(lies.mean.shape[0]):
+            lies.mean[j] /= honest
+        for k in range(lates.shape[0]):
+            if lates[k] != SILENT and lies.liar[k] == 0:
+                me = shared(row(nodes, k))
+                for j in range(lies.mean.shape[0]):
+                    away = me.model[j] - me.before[j] - lies.mean[j]
+                    lies.deviation[j] += away * away
+        for j in range(lies.mean.shape[0]):
+            lies.deviation[j] = math.sqrt(lies.deviation[j] / honest)
+
+    return learn_of
+
+
+@cache
+def forging(write: Any, lie: Any, shared: Any) -> Any:
+    learn_of = knowing(shared)
+
     @kernel
     def forge(n: Any, seed: Any, nodes: Any, words: Any, lates: Any, lies: Any, settings: Any) -> None:
         learn_of(nodes, lates, lies)
         phase = n % lies.fan_out.shape[0]
         for k in range(lates.shape[0]):
             if lies.liar[k] > 0 and lates[k] != SILENT:
-                me, key = row(nodes, k), key_of(seed, k, n)
+                node, key = row(nodes, k), key_of(seed, k, n)
+                me = shared(node)
                 assign(lies.model, me.model)
                 for j in range(lies.mean.shape[0]):
                     change = me.model[j] - me.before[j]
                     change = lie(change, lies.mean[j], lies.deviation[j], lies.strength[0], key, j)
                     me.model[j] = me.before[j] + change
-                write(row(words, k), me, settings, Moment(k, n, key, -1, lies.fan_out[phase, k], True, 1.0))
+                write(row(words, k), node, settings, Moment(k, n, key, -1, lies.fan_out[phase, k], True, 1.0))
                 assign(me.model, lies.model)
 
     return forge
 
 
-def forge_of(setup: Setup, write: Any, read_by: str = "") -> Forge | None:
+def forge_of(setup: Setup, write: Any, learn: LearnPiece) -> Forge | None:
     """What a turn needs in which some clients lie; nothing if everyone is honest."""
     attack, size, dtype, clients = setup.attack, setup.task.size, setup.dtype, setup.task.clients
     if attack is None:
         return None
-    if read_by:
-        right = f'"labels", of strength 1: others are told a {read_by}, and lies are about models'
+    if learn.read_by:
+        right = f'"labels", of strength 1: others are told a {learn.read_by}, and lies are about models'
         raise BadInput("environment.attack.kind", attack.kind, right)
     phases = [np.ones(clients, np.int64)]
     if not setup.graph.servers:
         phases = [np.bincount(links.senders, minlength=clients) for links in setup.graph.across]
     room = [np.zeros(size, dtype) for _ in range(3)]
     lies = Lies(attack.liars(clients, setup.seed), np.array([attack.force], dtype), np.stack(phases), *room)
-    return Forge(forging(write, LIES[attack.kind]), write, attack.kind, lies)
+    shared = learn.shared or the_model
+    return Forge(forging(write, LIES[attack.kind], shared), write, attack.kind, lies, shared)

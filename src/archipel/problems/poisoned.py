@@ -7,6 +7,7 @@ import numpy as np
 
 from archipel.errors import BadInput
 from archipel.node import kernel
+from archipel.problems.losses.online import DISTANCE, LINEAR
 from archipel.problems.stored import Samples
 from archipel.problems.task import Ahead, Task
 
@@ -55,6 +56,9 @@ def drawing(draw: Any) -> Any:
 
 def turned_around(task: Task, liar: Any) -> Task:
     """The task in which liars learn the opposite: -y, and of classes 0 .. C - 1 the last for the first."""
+    if task.loss in (LINEAR, DISTANCE):
+        right = "another kind: of a linear loss or a distance, samples have no target to turn around"
+        raise BadInput("environment.attack.kind", "labels", right)
     if task.streams:
         ahead = task.ahead and Ahead(drawing(task.ahead.draw), looking(task.ahead.look))
         return task._replace(source=Poisoned(task.source, liar), observe=observing(task.observe), ahead=ahead)

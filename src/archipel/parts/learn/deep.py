@@ -161,6 +161,11 @@ def stepping(pay: Any, gradient: Any, over_mass: bool) -> Any:
     return step
 
 
+def back(me: Any, settings: Any) -> None:
+    """The model, projected into its ball."""
+    project(me.model, me.model, settings.learn.region)
+
+
 @dataclass(frozen=True)
 class GradientStep(ByLearner):
     """One step a round, on one batch; `radius` confines models to a ball, 0 does not.
@@ -181,7 +186,8 @@ class GradientStep(ByLearner):
         settings = Training(learner, self.step, self.batch, sizes, fall=self.fall, region=region)
         run = stepping(protect.pay, protect.gradient or batch_gradient, self.over_mass)
         state = Stopped(np.zeros((len(sizes), 1)))
-        return learn_piece(run, state, settings, weighs=self.over_mass, norm=gradient_norm)
+        inside = {"region": "ball", "project": back} if self.radius else {}
+        return learn_piece(run, state, settings, weighs=self.over_mass, norm=gradient_norm, **inside)
 
 
 # --- DP-SGD ---------------------------------------------------------------------------------------------------------

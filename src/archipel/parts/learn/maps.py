@@ -42,7 +42,7 @@ import numpy as np
 
 from archipel.errors import BadInput
 from archipel.node import add_exactly, assign, exact, fast
-from archipel.problems.regions import PROJECTIONS, SIMPLEX, Region, diameter
+from archipel.problems.regions import ANYWHERE, BALL, BOX, PROJECTIONS, SIMPLEX, Region, diameter
 
 EUCLIDEAN, ENTROPY = 0, 1
 
@@ -191,6 +191,32 @@ def map_code(geometry: int, region: int) -> MirrorMap:
         project(out, out, settings)
 
     return MirrorMap(euclidean_step, project)
+
+
+@cache
+def returning(region: int) -> Any:
+    project = PROJECTIONS[region]
+
+    @exact
+    def back(me: Any, settings: Any) -> None:
+        """The model, projected into the region of the map."""
+        project(me.model, me.model, settings.learn.map)
+
+    return back
+
+
+NAMES = {BALL: "ball", BOX: "box", SIMPLEX: "simplex"}
+
+
+def kept(settings: Any) -> dict[str, Any]:
+    """What a learn part says of the region that its models stay in: its name, and the way back into it.
+
+    Entropy has none: what is zero stays zero, and where a component is below it there is no step at all.
+    """
+    if settings.region == ANYWHERE:
+        return {}
+    way = returning(int(settings.region)) if settings.geometry == EUCLIDEAN else None
+    return {"region": NAMES[int(settings.region)], "project": way}
 
 
 def map_of(settings: Any) -> MirrorMap:

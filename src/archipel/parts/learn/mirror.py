@@ -179,7 +179,9 @@ class MirrorStep(ClipsGradients, Learn, Geometry):
         pressed = constraints.pressed_rows(self.pressing, rows, size, reach, setup.dtype)
         state = MirrorState(table_of((rows, size), setup.dtype), played_rows(rows), pressed)
         weighted = partial(stepping, **parts)
-        return LearnPiece(weighted(alike), state, settings, True, self.pressing == QUEUE, weighted=weighted)
+        return LearnPiece(
+            weighted(alike), state, settings, True, self.pressing == QUEUE, weighted=weighted, **maps.kept(settings.map)
+        )
 
     def step_of(self) -> Any:
         return maps.own_step if self.step else maps.fitted_step

@@ -1,6 +1,7 @@
 """Clients look, a server steps: the gradient of the newest sample, clipped and noised, as a step in a server's region.
 
-Three parts that only come together: what a client learns, what it says of it, and what a server makes of that.
+Two parts that only come together: what a client learns, and what it says of it. What a server makes of that goes back
+into the region, whatever the mix.
 """
 
 import math
@@ -11,16 +12,14 @@ from typing import Any
 import numpy as np
 
 from archipel.describe import Checked, key
-from archipel.node import assign, exact, kernel
-from archipel.parts import NONE, LearnPiece, Mix, MixPiece, Place, ProtectPiece, Share, SharePiece, empty
+from archipel.node import assign, kernel
+from archipel.parts import NONE, LearnPiece, ProtectPiece, Share, SharePiece, empty
 from archipel.parts.learn import maps
 from archipel.parts.learn.mirror import MirrorSettings, MirrorState, MirrorStep
 from archipel.parts.learn.regret import known_of, played_rows, player_of
-from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.gradient import noise_of, typical_scale
 from archipel.parts.share import whole
 from archipel.privacy.noise import GAUSSIAN
-from archipel.problems.regions import BALL, PROJECTIONS
 from archipel.turns import Setup
 
 
@@ -43,17 +42,6 @@ def offering(play: Any, look: Any, step_of: Any) -> Any:
 @kernel
 def write(said: Any, me: Any, settings: Any, moment: Any) -> None:
     assign(said.values, me.learn.gradient)
-
-
-@cache
-def projecting(finish: Any, project: Any) -> Any:
-    @exact
-    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-        """A step along the mean of what was heard, back into the region."""
-        finish(me, inbox, settings, moment)
-        project(me.model, me.model, settings.learn.map)
-
-    return merge
 
 
 @dataclass(frozen=True)
@@ -79,8 +67,9 @@ class Offered(MirrorStep):
         look = self.looks(setup, protect, known)
         state = MirrorState(np.zeros((rows, setup.task.size), setup.dtype), played_rows(rows), empty(rows))
         return LearnPiece(
-            offering(player_of(setup, known), look, self.step_of()), state, settings, True, read_by="gradient"
-        )
+            offering(player_of(setup, known), look, self.step_of()), state, settings, True, read_by="gradient",
+            **maps.kept(mapped),
+        )  # fmt: skip
 
     def length(self, setup: Setup, protect: ProtectPiece, mapped: Any, slope: float, spread: float) -> float:
         drawn, policy = protect.drawn or noise_of(setup), setup.privacy
@@ -96,15 +85,3 @@ class OfferedSteps(Share, Checked):
 
     def make(self, setup: Setup) -> SharePiece:
         return whole.Whole().make(setup)._replace(write=write, of_change=True, needs=("gradient",))
-
-
-@dataclass(frozen=True)
-class InRegion(Mix, Checked):
-    """The mean step, back into the region."""
-
-    def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
-        made = Mean(0).make(setup, share, place)
-        return made._replace(finish=projecting(made.finish, PROJECTIONS[BALL]))
-
-    def one_way(self) -> Mean:
-        return Mean(0)

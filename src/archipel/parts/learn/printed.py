@@ -121,4 +121,5 @@ class PrintedStep(Learn, Checked):
         play, move = player_of(setup, known), maps.map_of(mapped).step
         zeros = np.zeros((rows, setup.task.size), setup.dtype)
         state = PrintedState(zeros, zeros.copy(), played_rows(rows))
-        return LearnPiece(as_printed(int(setup.task.loss), self.algorithm == 3, play, move), state, settings, True)
+        run = as_printed(int(setup.task.loss), self.algorithm == 3, play, move)
+        return LearnPiece(run, state, settings, True, **maps.kept(mapped))

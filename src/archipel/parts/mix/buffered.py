@@ -17,7 +17,7 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import Mix, MixPiece, Place, SharePiece
+from archipel.parts import BOUNDED, Mix, MixPiece, Place, SharePiece
 from archipel.turns import Setup
 
 
@@ -84,4 +84,5 @@ class Buffered(Mix, Checked):
         state = Buffer(np.zeros((rows, place.size), dtype), np.zeros((rows, 1), dtype), *moves)
         table, real = np.zeros((ages, place.size), dtype), np.dtype(dtype).type
         inbox = Ages(table, table.copy())
-        return MixPiece(hearing(share.fold), finish, inbox, state, Waits(self.size, real(self.step)), self.limit)
+        settings = Waits(self.size, real(self.step))
+        return MixPiece(hearing(share.fold), finish, inbox, state, settings, self.limit, leaves=BOUNDED)

@@ -12,7 +12,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.node import kernel
-from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
+from archipel.parts import BOUNDED, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.push_sum import PushSum
 from archipel.turns import Setup
 
@@ -67,6 +67,28 @@ def merge_among(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
                     break
 
 
+@kernel
+def move(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    """The same of changes: each age moves the model by its weighted mean change."""
+    for j in range(me.model.shape[0]):
+        for age in range(settings.mix.weights.shape[0]):
+            if inbox.heard[age, j] > 0:
+                me.model[j] += settings.mix.weights[age] * inbox.total[age, j] / inbox.senders[age]
+                if settings.mix.recent == 1:
+                    break
+
+
+@kernel
+def move_among(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+    """The same with weights in place of a mean: of clients that a server draws."""
+    for j in range(me.model.shape[0]):
+        for age in range(settings.mix.weights.shape[0]):
+            if inbox.heard[age, j] > 0:
+                me.model[j] += settings.mix.weights[age] * inbox.total[age, j]
+                if settings.mix.recent == 1:
+                    break
+
+
 @dataclass(frozen=True)
 class ByAge(Mix, Checked):
     """An update that is l rounds late weighs `decay`^l."""
@@ -81,8 +103,13 @@ class ByAge(Mix, Checked):
         table = np.zeros((ages, place.size), place.dtype)
         inbox = Inbox(table, table.copy(), np.zeros(ages, place.dtype))
         settings = Ages(weights, int(self.most_recent))
-        finish = merge_among if place.own else merge
-        return MixPiece(hearing(share.fold), finish, inbox, empty(place.receivers), settings, self.limit, adds=True)
+        at_server, among = (move, move_among) if place.of_change else (merge, merge_among)
+        finish = among if place.own else at_server
+        leaves = BOUNDED if not self.most_recent and weights.sum() > 1 else ()
+        nothing = empty(place.receivers)
+        return MixPiece(
+            hearing(share.fold), finish, inbox, nothing, settings, self.limit, adds=True, leaves=leaves
+        )  # fmt: skip
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)

@@ -76,6 +76,16 @@ def finishing(of_change: bool) -> Any:
     return finish
 
 
+def started(setup: Setup) -> tuple[Any, Any]:
+    """(clusters, size): where clusters start from an earlier run, in the middle of their clients; and who has any."""
+    cluster, models = setup.graph.cluster, setup.start["clients"]
+    start = np.repeat(setup.start["servers"], setup.graph.clusters, 0)
+    used = np.bincount(cluster, minlength=setup.graph.clusters) > 0
+    for q in np.flatnonzero(used):
+        start[q] = models[cluster == q].mean(0)
+    return start, used.astype(np.int64)
+
+
 @dataclass(frozen=True)
 class Clusters(Mix, Checked):
     """Every cluster of a star has its own model, and borrows `tau` (times `decay`^n) from the others."""
@@ -91,7 +101,8 @@ class Clusters(Mix, Checked):
         if graph.clusters == 0:
             raise BadInput("topology.clusters", "discover", "a number of clusters, for this algorithm")
         table = np.zeros((graph.clusters, place.size), place.dtype)
-        state = Models(table[None].copy(), np.zeros((1, graph.clusters), np.int64), table[None].copy())
+        start, used = (table, np.zeros(graph.clusters, np.int64)) if setup.start is None else started(setup)
+        state = Models(start[None].copy(), used[None], start[None].copy())
         settings = Borrowing(taus_of(self.tau, self.decay, setup.rounds), graph.cluster)
         return MixPiece(
             hearing(share.fold), finishing(place.of_change), Sums(table, table.copy()), state, settings, self.limit,

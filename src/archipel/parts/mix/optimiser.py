@@ -13,7 +13,7 @@ import numpy as np
 from archipel.describe import Checked, Key, key
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
-from archipel.parts import Mix, MixPiece, Node, Place, Settings, SharePiece
+from archipel.parts import BOUNDED, Mix, MixPiece, Node, Place, Settings, SharePiece
 from archipel.parts.mix.by_samples import BySamples
 from archipel.turns import Setup
 
@@ -131,4 +131,5 @@ def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece,
         state=Moments(zeros, second, zeros.copy(), inner.state),
         settings=Rates(real(rates[0]), real(rates[1]), real(rates[2]), tau, inner.settings),
         before=inner.before or among,
+        leaves=BOUNDED,
     )

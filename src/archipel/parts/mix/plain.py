@@ -5,6 +5,7 @@ from typing import Any
 
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
+from archipel.errors import BadInput
 from archipel.node import add_scaled, kernel
 from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import hearing, sums
@@ -26,6 +27,12 @@ class Plain(Mix, Checked):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
+        if setup.graph.servers:
+            right = "another mix: a server's clients have no weights that sum to one, their models would be added up"
+            raise BadInput("algorithm.mix.kind", "plain", right)
+        if not share.whole:
+            right = "one that says all parameters: plain mixing would count what is not said as zero"
+            raise BadInput("algorithm.share.kind", "a part of them", right)
         return MixPiece(
             hearing(share.fold), finish, sums(place, share.uniform), empty(place.receivers), NONE, self.limit
         )

@@ -111,9 +111,6 @@ class PushSum(Mix, Checked):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
-        if share.of_change:
-            right = "false: what is pushed is a model, and a share of it is kept"
-            raise BadInput("algorithm.share.change", True, right)
         if not place.own:
             right = "another mix: a server hears all there is, nothing is pushed"
             raise BadInput("algorithm.mix.kind", "push-sum", right)

@@ -17,8 +17,8 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
-from archipel.node import add_scaled, assign, fill, kernel, subtract
-from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
+from archipel.node import add_scaled, assign, fill, kernel
+from archipel.parts import ROUND, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix import rules
 from archipel.parts.mix.rules import Rule, Scratch, is_finite
 from archipel.turns import Setup
@@ -106,26 +106,18 @@ def filled_by_zero(inbox: Any, count: Any, model: Any) -> None:
 def finishing(rule: Any, complete: Any, own: bool, of_change: bool) -> Any:
     @kernel
     def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-        """The robust mean of the models that were heard, and of one's own where that counts.
-
-        Of changes, it is added to the model as it was before one's own.
-        """
+        """The robust mean of what was heard, and of one's own model where that counts; of changes, added to it."""
         count = gather(inbox)
         if count == 0:
             return
         complete(inbox, count, me.model)
         if own:
-            if of_change:
-                subtract(inbox.words[count], me.model, me.before)
-            else:
-                assign(inbox.words[count], me.model)
+            assign(inbox.words[count], me.model)
             fill(inbox.said[count], 1)
             count += 1
         if of_change:
             fill(inbox.fresh[0], 0)
             rule(inbox.fresh[0], inbox.words, inbox.said, count, inbox.scratch, settings.mix)
-            if own:
-                assign(me.model, me.before)
             add_scaled(me.model, me.model.dtype.type(1), inbox.fresh[0])
         else:
             rule(me.model, inbox.words, inbox.said, count, inbox.scratch, settings.mix)
@@ -153,8 +145,10 @@ class Robust(Mix, Checked):
             complete = filled_by_zero if place.of_change else filled_by_model
         finish = finishing(type(self).rule, complete, place.own, place.of_change)
         hear = (hearing if share.whole else hearing_parts)(share.fold)
-        before, nothing = place.of_change and place.own, empty(place.receivers)
-        return MixPiece(hear, finish, self.inbox(share, place), nothing, self.settings(), self.limit, before)
+        return MixPiece(
+            hear, finish, self.inbox(share, place), empty(place.receivers), self.settings(), self.limit,
+            leaves=ROUND if self.by_coordinate else (), unweighted=True,
+        )  # fmt: skip
 
     def inbox(self, share: SharePiece, place: Place) -> Heard:
         """Room for every sender, and for oneself."""

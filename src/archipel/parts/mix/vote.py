@@ -9,7 +9,7 @@ from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
+from archipel.parts import BOUNDED, Mix, MixPiece, Place, SharePiece, empty
 from archipel.parts.mix.mean import hearing, sums
 from archipel.turns import Setup
 
@@ -49,4 +49,5 @@ class Vote(Mix, Checked):
             )
         settings = Length(np.dtype(place.dtype).type(self.step))
         finish = majority if self.by == "majority" else mean
-        return MixPiece(hearing(share.fold), finish, sums(place), empty(place.receivers), settings, self.limit)
+        nothing = empty(place.receivers)
+        return MixPiece(hearing(share.fold), finish, sums(place), nothing, settings, self.limit, leaves=BOUNDED)

@@ -5,7 +5,7 @@ matrices, diag(M_{k,n}), are exactly that: (7) shifts the start by the portion's
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from archipel.describe import Checked, key
 from archipel.draws import PORTION, integer
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import Share, SharePiece, empty
+from archipel.parts import ROUND, Share, SharePiece, empty
 from archipel.turns import Setup
 
 CYCLE, RANDOM = 0, 1  # how the portion moves from round to round
@@ -96,6 +96,8 @@ def fold(total: Any, count: Any, said: Any, factor: Any, settings: Any) -> None:
 class Portions(Share, Checked):
     """`size` parameters a message; coordinated: all nodes the same ones."""
 
+    keys: ClassVar[tuple[str, str]] = ("algorithm.share.size", "algorithm.share.ignore")  # as a user writes them
+
     size: int = key(4, "parameters in a message", at_least=1, symbol="m")
     coordinated: bool = key(True, "all nodes share the same portion in a round")
     next: bool = key(True, "share the portion that is received next, which was learned on since it came")
@@ -106,9 +108,9 @@ class Portions(Share, Checked):
     def make(self, setup: Setup) -> SharePiece:
         size, rows = setup.task.size, setup.task.clients
         if self.size > size:
-            raise BadInput("algorithm.portion", self.size, f"1 to {size}, the parameters of the model")
+            raise BadInput(self.keys[0], self.size, f"1 to {size}, the parameters of the model")
         if self.ignore >= size:
-            raise BadInput("algorithm.ignore", self.ignore, f"0 to {size - 1} parameters of a full download")
+            raise BadInput(self.keys[1], self.ignore, f"0 to {size - 1} parameters of a full download")
         full = self.download == "full"
         down = size if full else self.size
         order = RANDOM if self.order == "random" else CYCLE
@@ -116,5 +118,6 @@ class Portions(Share, Checked):
         settings = Selection(self.size, int(not self.coordinated), int(self.next), order, kept)
         word, told = (Portion(np.zeros(n, setup.dtype), np.zeros(1, np.uint32)) for n in (self.size, down))
         return SharePiece(
-            write, tell, take, fold, word, told, settings, empty(rows), self.size, down, whole=self.size == size
-        )
+            write, tell, take, fold, word, told, settings, empty(rows), self.size, down, whole=self.size == size,
+            leaves=() if self.size == size else ROUND,
+        )  # fmt: skip

@@ -15,7 +15,7 @@ from archipel.describe import Checked, key
 from archipel.draws import ROUNDING, uniform
 from archipel.errors import BadInput
 from archipel.node import exact, kernel
-from archipel.parts import Share, SharePiece, empty
+from archipel.parts import BOUNDED, Share, SharePiece, empty
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
 from archipel.turns import Setup
@@ -78,5 +78,5 @@ class Quantised(Share, Checked):
         word = Levels(np.zeros((size * self.bits + 7) // 8, np.uint8), np.zeros(1, dtype))
         return SharePiece(
             write, tell, take, fold, word, Model(np.zeros(size, dtype)), Bits(self.bits), empty(rows),
-            size * self.bits / 32 + 1, size, of_change=True, before=True,
+            size * self.bits / 32 + 1, size, of_change=True, before=True, leaves=BOUNDED,
         )  # fmt: skip

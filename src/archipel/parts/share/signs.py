@@ -14,7 +14,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.draws import SIGN, uniform
 from archipel.node import kernel
-from archipel.parts import Share, SharePiece, empty
+from archipel.parts import BOUNDED, Share, SharePiece, empty
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
 from archipel.turns import Setup
@@ -89,5 +89,5 @@ class Signs(Share, Checked):
         settings = Size(self.bound, np.dtype(setup.dtype).type(self.scale))
         return SharePiece(
             write, tell, take, fold, bits, told, settings, empty(setup.task.clients), size * BIT, size,
-            of_change=True, before=not gradient, needs=("direction",) if gradient else (),
+            of_change=True, before=not gradient, needs=("direction",) if gradient else (), leaves=BOUNDED,
         )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.parts import NONE, Share, SharePiece
+from archipel.parts import BOUNDED, NONE, ROUND, Share, SharePiece
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
 from archipel.turns import Setup
@@ -101,4 +101,5 @@ class TopK(Share, Checked):
         return SharePiece(
             writing(self.feedback), tell, take, fold, word, Model(np.zeros(size, dtype)), NONE,
             Memory(np.zeros((rows, size), dtype)), self.size, size, of_change=True, before=True,
+            leaves=BOUNDED if self.feedback else ROUND,
         )  # fmt: skip
