@@ -6,6 +6,7 @@ import pytest
 from archipel import Delay, Drifting, Environment, Federation
 from archipel.algorithms.dp_fedavg import DpFedAvg
 from archipel.algorithms.mirror import MirrorDescent, PublishedMirrorDescent
+from archipel.environment import Attack
 from archipel.errors import BadInput
 from archipel.parts.mix.buffered import Buffered
 from archipel.parts.mix.by_age import ByAge
@@ -116,3 +117,13 @@ def test_means_of_whole_models_stay_inside_by_themselves(parts):
 
 def test_engines_agree_on_the_way_back():
     check_engines_agree(made(MirrorDescent(step=2.0, decay=0.2, mix=Median()), SERVERS, LATE), parallel=False)
+
+
+@pytest.mark.parametrize("topology", [STAR, PEERS])
+@pytest.mark.parametrize("kind", ["sign-flip", "gaussian"])
+def test_lies_do_not_lead_out_of_a_region(topology, kind):
+    attacked = Environment(attack=Attack(share=0.4, kind=kind, strength=20.0))
+    for models in everyone(made(MirrorDescent(region="ball"), topology, attacked)):
+        assert INSIDE["ball"](models).all()
+    with pytest.raises(BadInput, match=r"environment\.attack\.kind .* expected \"labels\": what liars say"):
+        made(MirrorDescent(**ENTROPY), topology, attacked).instance()

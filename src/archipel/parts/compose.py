@@ -122,7 +122,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     if learn.weighs and learn.weighted is None and "mass" not in mix.state._fields:
         right = '"push-sum": this learn part divides its steps by the mass that it carries'
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
-    mix = inside(mix, learn, share, parts, place)
+    mix = inside(mix, learn, share, parts, place, setup.attack is not None)
     if at_mix:
         mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
     if protect.summed is not None:
@@ -156,7 +156,9 @@ def refuse_noised(parts: Parts, share: SharePiece) -> None:
         raise BadInput("algorithm.asked", parts.asked, "1: who is not asked lacks in the sum like one who dropped")
 
 
-def inside(mix: MixPiece, learn: LearnPiece, share: SharePiece, parts: Parts, place: Place) -> MixPiece:
+def inside(
+    mix: MixPiece, learn: LearnPiece, share: SharePiece, parts: Parts, place: Place, lies: bool = False
+) -> MixPiece:
     """The mix, back in the region that models stay in where it may leave that; refused where there is no way back."""
     region = learn.region
     if region in share.leaves:
@@ -164,7 +166,8 @@ def inside(mix: MixPiece, learn: LearnPiece, share: SharePiece, parts: Parts, pl
         raise BadInput("algorithm.share.kind", type(parts.share).__name__, right)
     # a late change is of a model that is another by now; late models among peers add up to weights above one
     stale = mix.late > 0 and (share.of_change or (mix.adds and place.own))
-    if not region or not (region in mix.leaves or stale or learn.read_by):
+    lies = lies and learn.project is not None
+    if not region or not (region in mix.leaves or stale or lies or learn.read_by):
         return mix
     if learn.project is None and region in mix.leaves:
         right = f"another: what it makes would leave the {region}, and entropy has no way back"

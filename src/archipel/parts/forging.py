@@ -144,6 +144,9 @@ def forge_of(setup: Setup, write: Any, learn: LearnPiece) -> Forge | None:
     if learn.read_by:
         right = f'"labels", of strength 1: others are told a {learn.read_by}, and lies are about models'
         raise BadInput("environment.attack.kind", attack.kind, right)
+    if learn.region and learn.project is None and learn.shared is None:
+        right = f'"labels": what liars say may be outside of the {learn.region}, and entropy has no way back'
+        raise BadInput("environment.attack.kind", attack.kind, right)
     phases = [np.ones(clients, np.int64)]
     if not setup.graph.servers:
         phases = [np.bincount(links.senders, minlength=clients) for links in setup.graph.across]
