@@ -59,15 +59,18 @@ larger size no cache holds the tables from one round to the next. So an update h
 in the same run, at least: one's samples; one's model, read and written, of zCDP-NFL a dual too; of PGFL its factors
 without padding, its moment, and its dual, read and written; of a digraph what its loss leans to, and the model, read
 and written. Neighbours' words are taken to be in the cache, and arithmetic and draws to take no time: nothing is faster
-than NumPy by more than this. Of a digraph that says little: 80 MB of words at random are more than a cache has, and a
-hundred draws a sample take time. Beside it, what the bare kernel moves, every neighbour's word included."""
+than NumPy by more than this. Of a digraph that says little: 80 MB of words at random are more than a cache has. To
+read ten of them an update and add them up, with nothing beside it, takes 0.7 to 1.7 microseconds in several layouts, rows
+as they are or blocks of columns, where NumPy's whole round takes 3.7 (`benchmarks/gather.py`, quiet): 10 x NumPy would
+be 0.37; 5.3 was the most. Beside it, what the bare kernel moves, every neighbour's word included."""
 
 
 LARGE = """A million clients for 2,000 rounds of the article's setting, one command on two cores with nothing else to
-do: 2 min 33 s by the clock, 290 of the processor, 1,090 MB, 8.5 million updates a second. Ten million for 100 rounds:
-1 min 36 s, 9.0 GB, 8.4 million updates a second, against 7.3 million at 100,000 clients in the same hour. Memory does
-not depend on rounds. A million on a Dask cluster of workers of one core each: 5.23 and 5.28 million updates a second
-with one, 8.51 and 8.55 with two, 1.62 times as many, and the same model to the byte. PGFL's 10,000 clients at 100
+do: 2 min 25 s by the clock, 277 of the processor, 1,055 MB, 8.8 million updates a second. Ten million for 100 rounds:
+1 min 44 s, 9.0 GB, 7.3 million updates a second; beside each other, on a core each, ten million take 1.27 times as long
+an update as 100,000 (60 rounds, the first touch of all memory included). Memory does not depend on rounds. A million on
+a Dask cluster of workers of one core each: 5.10 million updates a second with one, 8.22 with two, 1.61 times as many
+over 500 rounds, 1.58 to 1.60 over 200, and the same model to the byte. PGFL's 10,000 clients at 100
 servers play 200 rounds in 0.8 s. On two threads, by the clock: 8.2 to 8.5 million updates a second with 256 clients,
 9.8 with 1,000, 10.5 to 11.2 with 10,000, 10.6 to 11.0 with 100,000.
 
