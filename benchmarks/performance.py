@@ -60,7 +60,7 @@ in the same run, at least: one's samples; one's model, read and written, of zCDP
 without padding, its moment, and its dual, read and written; of a digraph what its loss leans to, and the model, read
 and written. Neighbours' words are taken to be in the cache, and arithmetic and draws to take no time: nothing is faster
 than NumPy by more than this. Of a digraph that says little: 80 MB of words at random are more than a cache has. To
-read ten of them an update and add them up, with nothing beside it, takes 0.7 to 1.7 microseconds in several layouts, rows
+read ten of them an update and add them up, with nothing beside it, takes 0.7 to 1.7 microseconds in seven layouts, rows
 as they are or blocks of columns, where NumPy's whole round takes 3.7 (`benchmarks/gather.py`, quiet): 10 x NumPy would
 be 0.37; 5.3 was the most. Beside it, what the bare kernel moves, every neighbour's word included."""
 

@@ -265,6 +265,15 @@ def test_no_edges_only_by_force():
 # --- the four topologies ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_few_nodes_have_all_others_for_neighbours_unless_more_are_asked_for(nodes):
+    for kind in (Peers, Digraph):
+        (links,) = kind().build(nodes, 1).across
+        assert len(links.senders) == nodes * (nodes - 1)
+        with pytest.raises(BadInput, match=r"topology\.mean_degree = 3\.5"):
+            kind(mean_degree=3.5).build(nodes, 1)
+
+
 def test_star_and_servers_know_up_and_down():
     star = Star().build(4, 0)
     assert star.up().senders.tolist() == [0, 1, 2, 3] and star.up().degree.tolist() == [4]

@@ -13,6 +13,7 @@ from archipel.topology import connectivity, files, shapes
 from archipel.topology import links as weights
 from archipel.topology.kinds import Graph, Names, check_clients, name_of, names_of
 from archipel.topology.links import Links
+from archipel.topology.shapes import USUAL, usual
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Digraph(Checked):
     section = "topology"
 
     shape: str = key("random", "the shape of the graph", choices=("random", "ring", "complete"))
-    mean_degree: float = key(3.0, "how many clients one of a random graph sends to, on average", at_least=1)
+    mean_degree: float = key(USUAL, "how many clients one of a random graph sends to, on average", at_least=1)
     edges: str = key("", "a CSV with columns source, target, and weight and phase where wanted, in place of a shape")
     shares: str = key("even", "how a client splits its weight", choices=("even", "random"))
     sums_to_one: str = key("sender", "at which end of the links weights sum to one", choices=("sender", "receiver"))
@@ -77,9 +78,10 @@ class Digraph(Checked):
         return self._shared(links, shapes.chances(seed, shapes.SHARES, phase, len(links.senders) + clients))
 
     def _count(self, clients: int) -> int:
-        if self.mean_degree > clients - 1:
+        degree = usual(self.mean_degree, clients)
+        if degree > clients - 1:
             raise BadInput("topology.mean_degree", self.mean_degree, f"a number from 1 to {clients - 1}")
-        return round(clients * self.mean_degree)
+        return round(clients * degree)
 
     def _shared(self, links: Links, chances: Any) -> Links:
         """Weights that sum to one, at the end that the user wants."""

@@ -15,6 +15,7 @@ from archipel.errors import BadInput
 from archipel.topology import connectivity, files, shapes
 from archipel.topology import links as weights
 from archipel.topology.links import Links
+from archipel.topology.shapes import USUAL, usual
 
 Names = Sequence[str] | None
 SHAPES = ("random", "ring", "grid", "complete", "none")
@@ -79,7 +80,7 @@ class Peers(Checked):
     section = "topology"
 
     shape: str = key("random", "the shape of the graph", choices=SHAPES)
-    mean_degree: float = key(3.0, "how many neighbours a client of a random graph has on average", at_least=0)
+    mean_degree: float = key(USUAL, "how many neighbours a client of a random graph has on average", at_least=0)
     edges: str = key("", "a CSV with columns source and target, in place of a shape")
     clusters: int | str = key(
         1, "how many clusters of clients there are; discover: the algorithm finds out", at_least=1, choices=(DISCOVER,)
@@ -116,7 +117,7 @@ class Servers(Checked):
 
     servers: int = key(10, "how many servers there are", at_least=1)
     shape: str = key("random", "the shape of the graph of servers", choices=SHAPES)
-    mean_degree: float = key(3.0, "how many neighbours a server of a random graph has on average", at_least=0)
+    mean_degree: float = key(USUAL, "how many neighbours a server of a random graph has on average", at_least=0)
     edges: str = key("", "a CSV with columns source and target, in place of a shape")
     clients_per_server: int = key(0, "how many clients each server has; 0: as it comes", at_least=0)
     members: str = key("", "a CSV with columns client and server; none: spread evenly, in order")
@@ -198,6 +199,7 @@ def _undirected(shape: str, nodes: int, mean_degree: float, seed: int, force: bo
 
 def _edge_count(nodes: int, mean_degree: float, force: bool) -> int:
     """round(n * mean / 2) edges; a graph in one piece has at least n - 1."""
+    mean_degree = usual(mean_degree, nodes)
     if mean_degree > nodes - 1:
         raise BadInput("topology.mean_degree", mean_degree, f"a number from 0 to {nodes - 1}, for {nodes} nodes")
     edges = round(nodes * mean_degree / 2)

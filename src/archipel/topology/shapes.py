@@ -12,6 +12,17 @@ from archipel.draws import GOLDEN, GRAPH, MASK, key_of
 # What the draws of a graph are for; each has its own stream, see `chances`.
 TREE, ORDER, EXTRA, CLUSTERS, SHARES, LINK_FADES, OPTS_OUT = range(7)
 
+USUAL = 3.0  # neighbours of a node, where nobody says how many
+
+
+def usual(mean_degree: float, nodes: int) -> float:
+    """The same; of a few nodes that have no more others, all of them, where nobody asked for more.
+
+    >>> usual(USUAL, 3), usual(USUAL, 10), usual(4.0, 3)
+    (2.0, 3.0, 4.0)
+    """
+    return float(min(mean_degree, nodes - 1)) if mean_degree == USUAL else mean_degree
+
 
 def uniforms(key: int, purpose: int, count: int) -> Any:
     """draws.uniform(key, purpose, index) for index 0 .. count - 1, in one go."""
