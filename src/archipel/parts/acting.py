@@ -47,7 +47,11 @@ def as_learned(me: Any) -> None:
 
 
 @cache
-def acting(learn: Any, protect: Any, write: Any, begin: Any, settle: Any) -> Callable[..., Any]:
+def acting(
+    learn: Any, protect: Any, write: Any, begin: Any, settle: Any, lift: Any = forget, rebase: Any = forget
+) -> Callable[..., Any]:
+    """`lift` and `rebase`: of a protection whose release is all that was learned since others knew the model."""
+
     @kernel
     def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
         """Learn, protect, share."""
@@ -56,36 +60,13 @@ def acting(learn: Any, protect: Any, write: Any, begin: Any, settle: Any) -> Cal
         begin(me)
         if not learn(me, data, settings, moment):
             return NOTHING
+        if moment.present:
+            lift(me)
         if not protect(me, settings, moment):
             return NOTHING
         settle(me)
         if not moment.present:
             return LEARNED
-        write(said, me, settings, moment)
-        return SAID
-
-    return act
-
-
-@cache
-def acting_openly(
-    learn: Any, protect: Any, write: Any, begin: Any, settle: Any, lift: Any, rebase: Any
-) -> Callable[..., Any]:
-    @kernel
-    def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
-        """The same where all that was learned since others knew the model is one release, and known from then on."""
-        if not moment.present and settings.alone == 0:
-            return NOTHING
-        begin(me)
-        if not learn(me, data, settings, moment):
-            return NOTHING
-        if not moment.present:
-            settle(me)
-            return LEARNED
-        lift(me)
-        if not protect(me, settings, moment):
-            return NOTHING
-        settle(me)
         rebase(me)
         write(said, me, settings, moment)
         return SAID
@@ -98,8 +79,10 @@ def as_found(me: Any, found: Any, settings: Any, moment: Any) -> Any:
     return found
 
 
-def side_by_side(learn: LearnPiece, make: Any, protect: Any, write: Any, begin: Any, settle: Any) -> SideBySide | None:
-    """What `make` makes, `acting` or another, in two halves, where learning asks a learner."""
+def side_by_side(
+    learn: LearnPiece, protect: Any, write: Any, begin: Any, settle: Any, lift: Any, rebase: Any
+) -> SideBySide | None:
+    """`acting` in two halves, where learning asks a learner."""
     asking = learn.asking
     if asking is None:
         return None
@@ -110,7 +93,7 @@ def side_by_side(learn: LearnPiece, make: Any, protect: Any, write: Any, begin: 
         begin(me)
         return (yield from asking(me, data, settings, moment))
 
-    return SideBySide(ask, make(as_found, protect, write, forget, settle), learn.settings.learner)
+    return SideBySide(ask, acting(as_found, protect, write, forget, settle, lift, rebase), learn.settings.learner)
 
 
 @cache

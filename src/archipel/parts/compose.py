@@ -29,7 +29,6 @@ from archipel.parts import (
 )
 from archipel.parts.acting import (
     acting,
-    acting_openly,
     as_learned,
     beginning,
     forget,
@@ -208,27 +207,20 @@ def keeps_before(pieces: Pieces) -> bool:
     return pieces.learn.before or pieces.protect.before or pieces.share.before or pieces.mix.before
 
 
-def acting_by(pieces: Pieces, settle: Any) -> Callable[..., Any]:
-    """How a node acts; where a release has a base, that is brought up to date."""
-    if pieces.protect.rebase is None:
-        return acting
-    lift = forget if settle is as_learned else pieces.mix.lift
-    return partial(acting_openly, lift=lift, rebase=pieces.protect.rebase)
-
-
 def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
     write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
     settle = as_learned if learn.weighs or mix.settle is None else mix.settle
     keeps = keeps_before(pieces) or setup.attack is not None
-    acts, make = (protect.word, write, beginning(learn, keeps), settle), acting_by(pieces, settle)
+    lift = mix.lift if protect.rebase and settle is not as_learned else forget
+    acts = protect.word, write, beginning(learn, keeps), settle, lift, protect.rebase or forget
     settings = settings_of(pieces, NONE, 1.0)
     count = setup.task.clients
     table = nodes(pieces, partial(start_of, parts.learn, setup), mix.state, empty(count), keeps)
     finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
     turn = Turn(
-        "peer", "peer", make(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
-        forge_of(setup, write, learn), side_by_side(learn, make, *acts),
+        "peer", "peer", acting(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
+        forge_of(setup, write, learn), side_by_side(learn, *acts),
     )  # fmt: skip
     weigh = metropolis if is_mutual(setup.graph) else None
     return Plan(
@@ -242,7 +234,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     graph, size, dtype = setup.graph, setup.task.size, setup.dtype
     keeps = keeps_before(pieces) or setup.attack is not None
     write = mix.write or share.write
-    acts, make = (protect.word, write, beginning(learn, keeps), as_learned), acting_by(pieces, as_learned)
+    acts = protect.word, write, beginning(learn, keeps), as_learned, forget, protect.rebase or forget
     take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
     told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn)
     if learn.shared is not None:
@@ -252,13 +244,13 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
         Turn(
             "client",
             "server",
-            make(learn.learn, *acts),
+            acting(learn.learn, *acts),
             mix.hear,
             mix.finish,
             mix.word or share.word,
             mix.inbox,
             forge,
-            side_by_side(learn, make, *acts),
+            side_by_side(learn, *acts),
             mix.adds,
         ),
     )

@@ -42,51 +42,25 @@ def hearing(fold: Any) -> Any:
     return hear
 
 
-@kernel
-def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-    """(14) and (15): each age moves the model by its weighted mean deviation from it."""
-    for j in range(me.model.shape[0]):
-        model = me.model[j]
-        for age in range(settings.mix.weights.shape[0]):
-            if inbox.heard[age, j] > 0:
-                change = inbox.total[age, j] - inbox.heard[age, j] * model
-                me.model[j] += settings.mix.weights[age] * change / inbox.senders[age]
-                if settings.mix.recent == 1:
-                    break
+@cache
+def merging(of_change: bool, own: bool) -> Any:
+    @kernel
+    def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+        """(14) and (15): each age moves the model by its weighted mean deviation from it, or by its mean change.
 
+        Among peers, and of clients that a server draws, weights take the place of a mean.
+        """
+        for j in range(me.model.shape[0]):
+            model = me.model[j]
+            for age in range(settings.mix.weights.shape[0]):
+                if inbox.heard[age, j] > 0:
+                    change = inbox.total[age, j] if of_change else inbox.total[age, j] - inbox.heard[age, j] * model
+                    weighted = settings.mix.weights[age] * change
+                    me.model[j] += weighted if own else weighted / inbox.senders[age]
+                    if settings.mix.recent == 1:
+                        break
 
-@kernel
-def merge_among(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-    """The same among peers: the weights of the links take the place of a mean."""
-    for j in range(me.model.shape[0]):
-        model = me.model[j]
-        for age in range(settings.mix.weights.shape[0]):
-            if inbox.heard[age, j] > 0:
-                me.model[j] += settings.mix.weights[age] * (inbox.total[age, j] - inbox.heard[age, j] * model)
-                if settings.mix.recent == 1:
-                    break
-
-
-@kernel
-def move(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-    """The same of changes: each age moves the model by its weighted mean change."""
-    for j in range(me.model.shape[0]):
-        for age in range(settings.mix.weights.shape[0]):
-            if inbox.heard[age, j] > 0:
-                me.model[j] += settings.mix.weights[age] * inbox.total[age, j] / inbox.senders[age]
-                if settings.mix.recent == 1:
-                    break
-
-
-@kernel
-def move_among(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-    """The same with weights in place of a mean: of clients that a server draws."""
-    for j in range(me.model.shape[0]):
-        for age in range(settings.mix.weights.shape[0]):
-            if inbox.heard[age, j] > 0:
-                me.model[j] += settings.mix.weights[age] * inbox.total[age, j]
-                if settings.mix.recent == 1:
-                    break
+    return merge
 
 
 @dataclass(frozen=True)
@@ -103,13 +77,10 @@ class ByAge(Mix, Checked):
         table = np.zeros((ages, place.size), place.dtype)
         inbox = Inbox(table, table.copy(), np.zeros(ages, place.dtype))
         settings = Ages(weights, int(self.most_recent))
-        at_server, among = (move, move_among) if place.of_change else (merge, merge_among)
-        finish = among if place.own else at_server
+        finish = merging(place.of_change, place.own)
         leaves = BOUNDED if not self.most_recent and weights.sum() > 1 else ()
-        nothing = empty(place.receivers)
-        return MixPiece(
-            hearing(share.fold), finish, inbox, nothing, settings, self.limit, adds=True, leaves=leaves
-        )  # fmt: skip
+        state = empty(place.receivers)
+        return MixPiece(hearing(share.fold), finish, inbox, state, settings, self.limit, adds=True, leaves=leaves)
 
     def one_way(self) -> PushSum:
         return PushSum(self.limit)

@@ -36,6 +36,8 @@ class Released(NamedTuple):
 @kernel
 def release(me: Any, settings: Any, moment: Any) -> Any:
     """Bound the change, pay, noise; who cannot pay goes back to what it was, and says nothing."""
+    if not moment.present:  # nothing leaves: what was learned stays in the change
+        return True
     for j in range(me.model.shape[0]):
         me.before[j] = me.protect.base[j]
         me.model[j] -= me.before[j]
