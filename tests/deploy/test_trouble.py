@@ -12,7 +12,10 @@ from test_replay import SMALL, TABLE
 
 from archipel.deploy import keys
 from archipel.deploy.proxy import free_port
+from archipel.deploy.run_node import last_words
 from archipel.deploy.store import Halted
+from archipel.errors import BadInput
+from archipel.privacy.ledger import Overspent
 from waiting import wait_for_end, wait_until
 
 pytest.importorskip("zenoh")
@@ -109,3 +112,11 @@ def test_nodes_end_when_whoever_started_them_is_killed(tmp_path):
         for pid in before:
             wait_for_end(pid)
         assert not processes_in(tmp_path)
+
+
+def test_what_another_start_does_not_mend_ends_with_2(capsys, caplog):
+    """systemd starts a node again after 1, and not after 2: a spent budget stays spent, a disk may not stay full."""
+    with caplog.at_level("CRITICAL"):
+        for problem, status in ((Overspent("Spent."), 2), (BadInput("a", 1, "2"), 2), (OSError(28, "Full"), 1)):
+            assert last_words("client-0", problem, 1) == status
+    assert "Spent." in capsys.readouterr().err + caplog.text
