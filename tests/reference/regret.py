@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.theory.comparators import best
+from archipel.theory.comparators import best, best_by_cvxpy
 from reference.losses import DistanceLosses, LinearLosses, Losses
 
 # --- what was played --------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def k_benchmark_comparator(losses: Losses, region: Any, marks: Any, limits: tupl
     for last in checked_marks(marks, losses.rounds):
         allowed = windows(limits[0][:last], limits[1][:last], length)
         total = losses.total(0, int(last))
-        found.append(total.value(best(total, region, [allowed])))
+        found.append(total.value(best_by_cvxpy(total, region, [allowed])))
     return np.array(found)
 
 

@@ -209,6 +209,25 @@ def test_a_constrained_comparator_stays_within_and_an_empty_set_is_refused():
         comparators.best(total, region, [constrained("linear", [1.0, 1.0, 1.0], -9.0)])
 
 
+@pytest.mark.parametrize("form", ["linear", "energy"])
+@pytest.mark.parametrize("region", [regions.ball(SIZE, 0.9), regions.anywhere(SIZE)], ids=["ball", "anywhere"])
+def test_a_budget_that_binds_has_a_price(region, form):
+    """Where CVXPY finds it, and exactly as much is used as there is; more than is used costs nothing."""
+    pytest.importorskip("cvxpy")
+    for seed, kind in ((1, "squared"), (2, "squared"), (3, "distance")):
+        total = recorded(seed)[kind].total(0, ROUNDS)
+        free = comparators.best(total, region)
+        used = constrained(form, [1.0, 2.0, 0.5], 0.0).value(free)
+        tight = constrained(form, [1.0, 2.0, 0.5], used - 0.3 * abs(used))
+        found = comparators.best_at_a_price(total, region, tight)
+        assert tight.value(found) == pytest.approx(0.0, abs=1e-12) and tight.value(found) <= 0
+        solved = comparators.best_by_cvxpy(total, region, [tight])
+        np.testing.assert_allclose(found, solved, atol=2e-4)  # as near as the solver comes
+        assert total.value(found) <= total.value(solved) + 1e-6
+        loose = constrained(form, [1.0, 2.0, 0.5], used + 0.1)
+        np.testing.assert_array_equal(comparators.best(total, region, [loose]), free)
+
+
 def test_violation_is_signed():
     values = np.array([[2.0, 0.0], [-3.0, -1.0], [4.0, 4.0]])
     np.testing.assert_allclose(regret.average_violation(values, [1, 2, 3]), [1.0, -0.5, 1.0])

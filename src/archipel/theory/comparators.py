@@ -2,7 +2,7 @@
 
 Losses of T rounds and V clients are kept as arrays of shape (T, V, ...). Their sum over some rounds is a
 `Quadratic` or a `Logistic`, which `best` minimises over a region: in closed form where there is one, by descent
-until a certificate says that nothing is left to gain, or, with constraints, by CVXPY.
+until a certificate says that nothing is left to gain, or, with most constraints, by CVXPY.
 """
 
 from collections.abc import Sequence
@@ -115,7 +115,8 @@ class LogisticLosses:
 def best(total: Total, region: Any, constraints: Sequence[Any] = ()) -> Any:
     """argmin over the region, and over what the constraints leave of it. Each has an `expression` for CVXPY."""
     if constraints:
-        return best_by_cvxpy(total, region, constraints)
+        found = best_at_a_price(total, region, *constraints) if len(constraints) == 1 else None
+        return best_by_cvxpy(total, region, constraints) if found is None else found
     if isinstance(total, Quadratic):
         scale = total.curvature[0, 0]
         if not total.curvature.any():
@@ -131,6 +132,33 @@ def best(total: Total, region: Any, constraints: Sequence[Any] = ()) -> Any:
     if region.region == ANYWHERE:
         return best_by_cvxpy(total, region, ())
     return best_by_descent(total, region)
+
+
+def best_at_a_price(total: Total, region: Any, constraint: Any) -> Any:
+    """A constraint that binds has a price, at which argmin of losses + price * constraint just meets it.
+
+    None if that has no closed form, is not continuous in the price, or no price is high enough.
+    """
+    if not isinstance(total, Quadratic) or region.region not in (ANYWHERE, BALL):
+        return None
+    sizes = np.linalg.eigvalsh(total.curvature)
+    if sizes[0] <= 1e-9 * sizes[-1]:
+        return None
+
+    def at(price: float) -> Any:
+        return best(constraint.priced(total, price), region)
+
+    if constraint.value(at(0.0)) <= 0:
+        return at(0.0)
+    low, high = 0.0, float(sizes[-1])
+    while constraint.value(at(high)) > 0:
+        low, high = high, 2 * high
+        if high > 1e12 * sizes[-1]:
+            return None
+    for _ in range(100):  # halved until nothing is between them
+        middle = (low + high) / 2
+        low, high = (middle, high) if constraint.value(at(middle)) > 0 else (low, middle)
+    return at(high)
 
 
 def best_in_ball(total: Quadratic, radius: float) -> Any:

@@ -42,6 +42,7 @@ from archipel.parts.learn.maps import ENTROPY, normalise
 from archipel.privacy.bounding import clip_target
 from archipel.privacy.noise import release_key
 from archipel.problems.regions import ANYWHERE, BALL, BOX, lowest
+from archipel.theory.comparators import Quadratic
 
 FREE, LINEAR, SQUARE, SECRET = 0, 1, 2, 3  # no constraint; weights @ x; weights @ x^2; features @ x, which is private
 PLAIN, SADDLE, QUEUE = 0, 1, 2  # a constraint is only measured; chapter 3; chapter 4
@@ -63,6 +64,13 @@ class Constraint(NamedTuple):
         import cvxpy
 
         return self.weights @ (cvxpy.square(x) if self.form == SQUARE else x) - self.budget
+
+    def priced(self, total: Quadratic, price: float) -> Quadratic:
+        """total + price c(x)."""
+        slope, constant = total.slope, total.constant - price * self.budget
+        if self.form == SQUARE:
+            return Quadratic(total.curvature + 2 * price * np.diag(self.weights), slope, constant)
+        return Quadratic(total.curvature, slope + price * self.weights, constant)
 
 
 class Bounds(NamedTuple):
