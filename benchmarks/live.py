@@ -14,7 +14,7 @@ import sys
 import time
 
 from archipel import Federation, Linear, PaoFed, Peers, Privacy, Synthetic, ZcdpNfl
-from archipel.live import Live, Simulated
+from archipel.report.live import Live, Simulated
 
 TIMES = 9
 RUNS = {  # each some ten seconds of a core

@@ -9,7 +9,7 @@ from archipel import Delay, Environment, Federation, OnlineFed, PaoFed, Syntheti
 from archipel.algorithms.deep import FedAvgDeep
 from archipel.algorithms.online import OnlineFedSgd, PsoFed
 from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
-from archipel.auditing import examine, judged, tiled, twin_of, watched
+from archipel.auditing.twins import examine, judged, tiled, twin_of, watched
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, leaves
 from archipel.parts.protect.sample import bound

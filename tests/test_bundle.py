@@ -474,7 +474,7 @@ def test_a_model_that_knows_means_predicts_with_them(archipel, tmp_path):
 
 def test_what_is_not_the_label_that_counts_is_the_other_one():
     """Where nobody sees everyone's labels, the other one has no name of its own."""
-    from archipel.cli_model import score
+    from archipel.cli.model import score
     from archipel.problems.frame import LABEL, Frame
 
     frame = Frame((1,), predicts=LABEL, labels=("not ill", "ill"))

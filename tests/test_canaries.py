@@ -9,7 +9,7 @@ import pytest
 from archipel import Federation, OnlineFed, Synthetic
 from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep
 from archipel.algorithms.pldp_fl import PldpFl
-from archipel.canaries import Planted, both, examine_once
+from archipel.auditing.canaries import Planted, both, examine_once
 from archipel.errors import BadInput
 from archipel.parts.protect import batch, mix, personal
 from archipel.problems.deep import Deep

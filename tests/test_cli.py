@@ -120,7 +120,7 @@ def test_what_only_posix_has_is_not_needed_to_simulate(tmp_path):
         "import os, sys\n"
         "for name in ('resource', 'fcntl', 'pwd', 'grp', 'termios'): sys.modules[name] = None\n"
         "for name in ('fork', 'pread', 'pwrite', 'sysconf', 'getuid', 'fdatasync', 'kill'): delattr(os, name)\n"
-        "import archipel.bench, archipel.cli, archipel.live, archipel.sweep\n"
+        "import archipel.bench, archipel.cli, archipel.report.live, archipel.sweep\n"
         "from archipel import Federation, PaoFed, Synthetic\n"
         "small = Synthetic(clients=3, features=4, test=4)\n"
         "Federation(small, PaoFed(portion=2), rounds=4, engine='plain').run().save('out')\n"
@@ -144,7 +144,7 @@ def test_no_help_text_has_something_in_brackets_that_is_taken_for_a_style():
 def test_on_windows_a_deployment_is_a_sentence(tmp_path, monkeypatch, capsys):
     from archipel.cli import main
 
-    monkeypatch.setattr("archipel.cli_deploy.sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr("archipel.cli.deploy.sys", SimpleNamespace(platform="win32"))
     monkeypatch.setattr(sys, "argv", ["archipel", "up", str(tmp_path / "f.toml")])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from archipel import Federation
-from archipel.cli import names_of
+from archipel.cli.run import names_of
 from archipel.figures import Claim, Figure, gallery
 
 DESCRIPTION = """

@@ -13,8 +13,8 @@ import pytest
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.errors import BadInput
-from archipel.live import Live, Simulated
 from archipel.report import news
+from archipel.report.live import Live, Simulated
 from archipel.simulate.run import Recorder
 
 LONG = Federation(Synthetic(clients=20, features=16, test=20), PaoFed(portion=2), rounds=150, every=50, engine="plain")
@@ -34,7 +34,7 @@ def test_a_run_can_be_watched_while_it_goes_on(monkeypatch):
             assert seen[self.done].wait(LATEST)
 
     monkeypatch.setattr(Recorder, "measure", measured)
-    monkeypatch.setattr("archipel.live.PATIENCE", LATEST)
+    monkeypatch.setattr("archipel.report.live.PATIENCE", LATEST)
     live = Live(view)
 
     def play():
@@ -168,7 +168,7 @@ def test_news_are_few_and_make_up_the_whole(whole):
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium here")
 def test_a_browser_puts_news_into_its_curves(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("archipel.live.LOOK", 0.05)
+    monkeypatch.setattr("archipel.report.live.LOOK", 0.05)
     view = Played(whole)
     live = Live(view)
     page, steps = view.page, iter([(5, 4), (9, 9)])

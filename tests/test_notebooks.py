@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from archipel import cli, cli_explain, cli_model, cli_privacy, federation
+from archipel import cli, federation
+from archipel.cli import explain, model, privacy, run
 from archipel.simulate.engine import engine_for
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
@@ -36,7 +37,7 @@ def command(line):
 def played(name, monkeypatch):
     """All code cells, one after the other; what they print."""
     names, said = {"__name__": "__main__"}, io.StringIO()
-    for module in (cli, cli_explain, cli_model, cli_privacy):
+    for module in (run, explain, model, privacy):
         monkeypatch.setattr(module.screen, "_file", said, raising=False)
     monkeypatch.setattr(sys, "argv", ["archipel"])
     monkeypatch.setattr(sys, "path", [os.getcwd(), *sys.path])

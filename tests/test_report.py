@@ -11,7 +11,7 @@ import pytest
 from archipel import Federation, Linear, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.privacy.policy import Privacy
-from archipel.report import description, write_comparison, write_report
+from archipel.report.page import description, write_comparison, write_report
 from archipel.results import Result
 from archipel.topology import Peers, Servers
 

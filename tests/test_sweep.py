@@ -99,8 +99,8 @@ def test_what_looks_worse_than_most_is_stopped(path):
 
 def test_the_page_of_a_sweep_has_the_best_the_lines_and_what_mattered(path, tmp_path):
     pytest.importorskip("optuna")
+    from archipel.report.sweep import Axis, write_sweep
     from archipel.sweep import importance
-    from archipel.sweep_page import Axis, write_sweep
 
     found = [
         {"trial": 1, "a": 0.001, "b": "<x>", "mse": 0.1, "why": ""},

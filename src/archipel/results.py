@@ -89,7 +89,7 @@ class Result:
 
     def scores(self) -> list[str]:
         """The names of what says how good the models are."""
-        from archipel.report_data import scores
+        from archipel.report.data import scores
 
         return scores(self)
 

@@ -22,8 +22,8 @@ from archipel.algorithms.mirror import SaddleMirrorDescent
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
-from archipel.auditing import examined
-from archipel.canaries import examine_once
+from archipel.auditing.canaries import examine_once
+from archipel.auditing.twins import examined
 from archipel.draws import key_of
 from archipel.node import Moment, row
 from archipel.parts.learn.constraints import Budget

@@ -56,7 +56,7 @@ def live(order: dict[str, Any]) -> int:
             shown.append(Metrics(order["metrics"], node))
         if order.get("page"):
             from archipel.deploy.machine import Machine
-            from archipel.live import Live
+            from archipel.report.live import Live
 
             shown.append(Live(Machine(node), order["page"]))
             print(f"Live: {shown[-1].address}", file=sys.stderr)

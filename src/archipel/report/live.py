@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from archipel.errors import BadInput
-from archipel.report import news, report_page
-from archipel.report_data import is_drawn
+from archipel.report.data import is_drawn
+from archipel.report.page import news, report_page
 from archipel.results import Result
 
 LOOK = 0.6  # seconds between two looks at what was measured

@@ -51,7 +51,7 @@ def up(
     from archipel.deploy.store import Halted
     from archipel.deploy.watch import Fleeting, Watch
     from archipel.federation import Federation
-    from archipel.live import Live as Served
+    from archipel.report.live import Live as Served
     from archipel.results import ready
 
     posix_only("up")

@@ -29,7 +29,7 @@ def privacy(
 
     Example: archipel privacy examples/zcdp-nfl.toml
     """
-    from archipel.cli import site_named
+    from archipel.cli.run import site_named
     from archipel.federation import Federation
 
     described = Federation.load(federation)
@@ -75,8 +75,8 @@ def audit(
 
     Example: archipel audit examples/zcdp-nfl.toml
     """
-    from archipel.auditing import ROUNDS, examine
-    from archipel.canaries import examine_once
+    from archipel.auditing.canaries import examine_once
+    from archipel.auditing.twins import ROUNDS, examine
     from archipel.federation import Federation
     from archipel.progress import progress_bar
 

@@ -1,5 +1,5 @@
 "use strict";
-// The page of a run. `data` is written beside it by report.py; nothing is loaded from elsewhere.
+// The page of a run. `data` is written beside it by report/page.py; nothing is loaded from elsewhere.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const DASHES = [[], [7, 4], [2, 3], [10, 4, 2, 4], [14, 4], [4, 2, 1, 2], [1, 4], [8, 3, 3, 3]];

@@ -1,7 +1,7 @@
 """Reports: one HTML page that needs nothing from outside, to open in any browser and to send to anyone.
 
-What can be read is written here; curves, the clients' table and the network are drawn by `page/page.js` from data that
-stands in the page.
+What can be read is written here; curves, the clients' table and the network are drawn by `assets/page.js` from data
+that stands in the page.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from archipel.environment import Environment
 from archipel.errors import spoken
 from archipel.privacy.policy import Privacy
 from archipel.registry import ALGORITHMS, PROBLEMS
-from archipel.report_data import Measured, charts, clients, holdings, network, scores, words_of
+from archipel.report.data import Measured, charts, clients, holdings, network, scores, words_of
 from archipel.topology import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def page(title: str, parts: Iterable[str], data: Mapping[str, Any]) -> str:
     """A whole page that needs nothing from outside."""
-    asset = {name: files("archipel").joinpath("page", name).read_text(encoding="utf-8") for name in ASSETS}
+    asset = {name: files("archipel.report").joinpath("assets", name).read_text(encoding="utf-8") for name in ASSETS}
     safe = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)} - Archipel</title>'

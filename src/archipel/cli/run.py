@@ -1,31 +1,22 @@
-"""The command line."""
+"""The commands of a simulation: run, check, compare, reproduce and bench."""
 
 import json
-import os
-import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from archipel import cli_deploy, cli_explain, cli_model, cli_privacy, cli_sites, cli_sweep
-from archipel.cli_deploy import Page
-from archipel.errors import BadInput, Diverged, Missing, did_you_mean, of_file, spoken
+from archipel.cli.deploy import Page
+from archipel.errors import BadInput, did_you_mean, spoken
 from archipel.progress import progress_bar
 
-app = typer.Typer(
-    no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False
-)
-for name, command in cli_privacy.COMMANDS.items():
-    app.command(name)(command)
 plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
 screen, errors = Console(**plain), Console(stderr=True, **plain)
 
-EXTRAS = {"scipy": "privacy", "dp_accounting": "privacy", "matplotlib": "figures"}  # what the core goes without
 LISTED = 50  # clients that a table on the screen has
 
 Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
@@ -35,22 +26,6 @@ On = Annotated[str, typer.Option("--on", help="A Dask cluster: dask (on this mac
 Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
 
 
-def say_version(wanted: bool) -> None:
-    if wanted:
-        from archipel import __version__
-
-        print(f"archipel {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def archipel(
-    version: Annotated[bool, typer.Option("--version", callback=say_version, is_eager=True, help="Say which.")] = False,
-) -> None:
-    """Federated learning where the data lives. Start with: archipel run examples/flagship/pao-fed-c2.toml"""
-
-
-@app.command()
 def run(
     federation: Description,
     out: Out = Path("results"),
@@ -108,7 +83,6 @@ def run(
     finish(out / "report.html", result.interrupted)
 
 
-@app.command()
 def check(
     federation: Description,
     rounds: Rounds = 0,
@@ -120,7 +94,7 @@ def check(
     """
     from archipel.clients import renamed
     from archipel.federation import Federation
-    from archipel.report_data import in_short
+    from archipel.report.data import in_short
     from archipel.size import announcement, check_size
 
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
@@ -157,7 +131,6 @@ def site_named(described: Any, name: str, base: Path) -> Any:
     return site_of(described, name, base)
 
 
-@app.command()
 def compare(
     federations: Annotated[list[Path], typer.Argument(help="Two or more federations, described in TOML.")],
     out: Out = Path("results"),
@@ -188,7 +161,6 @@ def compare(
     finish(out / "report.html", any(result.interrupted for result in results.values()))
 
 
-@app.command()
 def reproduce(
     figure: Annotated[str, typer.Argument(help="A figure, such as pao-fed/2a; `archipel list figures` names them.")],
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and rounds; seconds instead of minutes.")] = False,
@@ -222,7 +194,6 @@ def reproduce(
     screen.print(f"Written to {folder}", highlight=False, soft_wrap=True)
 
 
-@app.command()
 def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the million clients.")] = False,
@@ -298,7 +269,7 @@ def played(described: Any, seeds: int, name: str, at: str = "", keep: Any = None
             from archipel.cluster import run_on
 
             return run_on(on, described, seeds, update, keep)
-    from archipel.live import Live, Simulated
+    from archipel.report.live import Live, Simulated
 
     view = Simulated(described, name)
     live = Live(view, at)
@@ -340,36 +311,6 @@ def save_schedule(described: Any, path: Path) -> None:
     np.savez_compressed(path, schedule=schedule(conditions, described.rounds, described.seed))
 
 
-for module in (cli_deploy, cli_sites, cli_model, cli_sweep, cli_explain):
-    for name, command in module.COMMANDS.items():
-        app.command(name)(command)
-
-
-def main() -> None:
-    """Errors that people cause are sentences; they end with status 2."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # seeds run side by side: more threads would fight for the cores
-    try:
-        app()
-    except (BadInput, Missing) as problem:
-        end(str(problem), 2)
-    except Diverged as problem:
-        end(str(problem), 1)
-    except ModuleNotFoundError as problem:
-        extra = EXTRAS.get((problem.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        end(f"This needs {problem.name}: pip install 'archipel[{extra}]'.", 2)
-    except MemoryError as problem:
-        said = f" ({problem})" if str(problem) else ""
-        end(f"This does not fit in memory{said}: fewer clients, features or samples would.", 2)
-    except OSError as problem:  # a file or a folder, most often
-        end(of_file(problem), 2)
-    except KeyboardInterrupt:
-        errors.print("Stopped.")
-        sys.exit(130)
-
-
-def end(sentence: str, status: int) -> NoReturn:
-    """End with one sentence."""
-    errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
-    sys.exit(status)
+COMMANDS: dict[str, Any] = {
+    "run": run, "check": check, "compare": compare, "reproduce": reproduce, "bench": bench
+}  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from archipel.errors import spoken
-from archipel.report import cards_of, head, page, section
-from archipel.report_data import plain
+from archipel.report.data import plain
+from archipel.report.page import cards_of, head, page, section
 
 WIDE, HIGH, MARGIN = 900, 320, 60
 DECADES = 100  # from the least to the largest, from which on an axis is logarithmic

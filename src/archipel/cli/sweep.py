@@ -34,9 +34,9 @@ def sweep(
     Example: archipel sweep federation.toml algorithm.step=0.1,0.2,0.4 --out sweep
     """
     from archipel.errors import BadInput, did_you_mean
+    from archipel.report.sweep import in_words, write_sweep
     from archipel.results import ready
     from archipel.sweep import Sweep, axis_of, importance, rows
-    from archipel.sweep_page import in_words, write_sweep
 
     if how not in ("tpe", "random"):
         raise BadInput("--how", how, did_you_mean(how, ("tpe", "random")))

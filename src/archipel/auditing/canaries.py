@@ -1,7 +1,7 @@
 """An audit of the federation itself, in one run: canaries among its data, each in or out by the toss of a coin.
 
 The auditor sees what the protocol shows an adversary, every word of every round, knows all data but the tosses, and
-guesses them (`privacy.one_run`). Next to `auditing`, which runs a small twin many times, it plays the real thing once:
+guesses them (`privacy.one_run`). Next to `twins`, which runs a small twin many times, it plays the real thing once:
 its data, its model, all its rounds. For the kinds that train by batches, deep or linear:
 
 | kind | a canary is | and is looked for in |
@@ -18,7 +18,7 @@ import numpy as np
 
 from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep
 from archipel.algorithms.pldp_fl import PldpFl
-from archipel.auditing import Verdict
+from archipel.auditing.twins import Verdict
 from archipel.draws import key_of, uniform
 from archipel.errors import BadInput
 from archipel.federation import Federation
