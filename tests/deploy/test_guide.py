@@ -66,7 +66,7 @@ def wait_for_status(folder, name):
 
 def test_two_terminals(tmp_path, capfd):
     """Keys, a process for each node in any order, and one is killed with kill -9 while it waits for the last."""
-    described(tmp_path, 200, deploy="durable = false")
+    described(tmp_path, 200, deploy="durable = false\ndeadline = 3600.0\npatience = 3600.0")  # all three take part
     keys, *nodes = block("then start the nodes, in any order").splitlines()
     made = typed(*words_of(keys), cwd=tmp_path)
     assert made.returncode == 0, made.stderr

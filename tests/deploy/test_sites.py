@@ -54,6 +54,7 @@ epsilon = 4.0
 clip = 1.0
 [deploy]
 patience = 600.0
+deadline = 600.0
 status = 0.2
 durable = false
 [deploy.addresses]
