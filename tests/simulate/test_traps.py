@@ -4,9 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from numba.core.runtime import _nrt_python, rtsys
@@ -300,3 +302,16 @@ def test_10_a_second_run_compiles_nothing():
     player.advance(2, 5)
     assert len(player.kernel.signatures) == 1
     assert type(online.descent).__name__ == "function"  # still plain Python
+
+
+def test_kernels_that_were_used_today_are_kept_however_many_versions_there_are(tmp_path, monkeypatch):
+    """Of those that nobody used for a day only some: the folder does not grow for ever."""
+    monkeypatch.setenv("ARCHIPEL_CACHE", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", numba.config.CACHE_DIR)  # as it was, afterwards
+    now = time.time()
+    for name, age in [(f"today-{k}", 3600 * k) for k in range(12)] + [(f"before-{k}", 90_000 + k) for k in range(12)]:
+        (tmp_path / "kernels" / name).mkdir(parents=True)
+        os.utime(tmp_path / "kernels" / name, (now - age, now - age))
+    own = compiling.prepare_cache()
+    assert own.is_dir()
+    assert {path.name for path in own.parent.iterdir()} == {own.name, *(f"today-{k}" for k in range(12))}

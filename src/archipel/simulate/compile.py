@@ -54,7 +54,8 @@ linalg.ensure_blas = asked
 MATH = {"reassoc", "contract", "arcp", "nsz", "afn"}
 PACKAGE = Path(__file__).resolve().parents[1]
 LOADED = time.time()
-KEPT_CACHES = 6
+KEPT_CACHES = 6  # and whatever was used within
+DAY = 86_400  # seconds: who works on several versions, or with parts of several files, compiles each once
 NO_KERNELS = {"figures", "deploy", "theory"}  # folders without node functions
 
 
@@ -214,8 +215,10 @@ def prepare_cache() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)
-        for old in sorted(folder.parent.iterdir(), key=lambda p: p.stat().st_mtime)[:-KEPT_CACHES]:
-            shutil.rmtree(old, ignore_errors=True)
+        used = {old: old.stat().st_mtime for old in folder.parent.iterdir()}
+        for old in sorted(used, key=lambda old: used[old])[:-KEPT_CACHES]:
+            if used[old] < used[folder] - DAY:
+                shutil.rmtree(old, ignore_errors=True)
     except OSError:  # a read-only home: kernels are compiled anew each time
         pass
     numba.config.CACHE_DIR = str(folder)
