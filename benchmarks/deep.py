@@ -22,8 +22,9 @@ from archipel.algorithms.deep import FedAvgDeep
 from archipel.draws import key_of
 from archipel.federation import Federation
 from archipel.generators import shuffled_batches
-from archipel.problems.deep import Deep, Shard, cross_entropy
+from archipel.problems.deep import Deep, cross_entropy
 from archipel.problems.models.networks import Network, Units, cnn
+from archipel.problems.stored import Shard
 
 CLIENTS, SAMPLES, BATCH, STEP = 10, 600, 50, 0.05
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from archipel import cli, federation
-from archipel.cli import explain, model, privacy, run
+from archipel.cli.screen import screen
 from archipel.simulate.engine import engine_for
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "notebooks"
@@ -37,8 +37,7 @@ def command(line):
 def played(name, monkeypatch):
     """All code cells, one after the other; what they print."""
     names, said = {"__name__": "__main__"}, io.StringIO()
-    for module in (run, explain, model, privacy):
-        monkeypatch.setattr(module.screen, "_file", said, raising=False)
+    monkeypatch.setattr(screen, "_file", said, raising=False)
     monkeypatch.setattr(sys, "argv", ["archipel"])
     monkeypatch.setattr(sys, "path", [os.getcwd(), *sys.path])
     for cell in json.loads((FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]:

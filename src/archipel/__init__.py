@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from archipel.problems.linear import Linear
     from archipel.problems.synthetic import Synthetic
 
-# Names are loaded when they are used: a device that runs one node must not load what only a simulation needs.
+# Names are loaded when they are used: a device that runs one node must not load what only a simulation needs. Parts,
+# algorithms, problems and topologies are in the registry (`classes`).
 HOMES = {
-    "Algorithm": "archipel.algorithms.composed",
     "Attack": "archipel.environment",
     "Bounds": "archipel.privacy.bounding",
     "Clients": "archipel.clients",
@@ -28,12 +28,7 @@ HOMES = {
     "Environment": "archipel.environment",
     "Federation": "archipel.federation",
     "load": "archipel.bundle",
-    "Linear": "archipel.problems.linear",
-    "OnlineFed": "archipel.algorithms.online",
-    "PaoFed": "archipel.algorithms.online",
-    "SignSgd": "archipel.algorithms.sign_sgd",
     "split": "archipel.problems.splits.partition",
-    "Synthetic": "archipel.problems.synthetic",
 }
 __all__ = [
     "Algorithm",

@@ -118,7 +118,7 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write metrics.csv, models.npz, model.npz, ledger.json, federation.toml and report.html."""
         from archipel.bundle import write
-        from archipel.report import write_report
+        from archipel.report.page import write_report
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ class Result:
 
     def pictures(self) -> list[tuple[str, str]]:
         """Further sections of the report, (title, HTML), that an algorithm's measurements call for."""
-        from archipel.report import asked_section
+        from archipel.report.page import asked_section
 
         return [("Whom the server asked", asked_section(self))] if "asked.node" in self.metrics() else []
 

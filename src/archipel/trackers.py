@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from archipel.errors import BadInput, Missing, did_you_mean
-from archipel.report import flattened
+from archipel.report.page import flattened
 
 if TYPE_CHECKING:
     from archipel.results import Result

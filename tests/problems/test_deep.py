@@ -13,9 +13,10 @@ from torch import nn  # noqa: E402
 from archipel.algorithms.online import PaoFed  # noqa: E402
 from archipel.errors import BadInput, Missing  # noqa: E402
 from archipel.federation import Federation  # noqa: E402
-from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: E402
+from archipel.problems.deep import Deep, cross_entropy, squared  # noqa: E402
 from archipel.problems.models import networks  # noqa: E402
 from archipel.problems.models.networks import Network, Units  # noqa: E402
+from archipel.problems.stored import Shard  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,11 @@ from archipel import Federation  # noqa: E402
 from archipel.algorithms.deep import FedAvgDeep, MirrorDeep  # noqa: E402
 from archipel.algorithms.pldp_fl import PldpFl  # noqa: E402
 from archipel.errors import BadInput  # noqa: E402
-from archipel.problems.deep import Deep, Shard, cross_entropy, squared  # noqa: E402
+from archipel.problems.deep import Deep, cross_entropy, squared  # noqa: E402
 from archipel.problems.models import side_by_side  # noqa: E402
 from archipel.problems.models.learners import ClippedSum, Descend, Gradient, answered_together  # noqa: E402
 from archipel.problems.models.networks import Network, Units, cnn, mlp  # noqa: E402
+from archipel.problems.stored import Shard  # noqa: E402
 from archipel.simulate import engine as engines  # noqa: E402
 from archipel.topology import Peers  # noqa: E402
 

@@ -129,7 +129,7 @@ def records(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
     replaced = isinstance(algorithm, PldpFl) and algorithm.relation == "replace-one"
     planted = Planted(federation.problem, canaries, replaced, tuple(included.tolist()))
     bare = federation.setup().task
-    instance = replace(federation, problem=planted, algorithm=algorithm).instance()
+    instance = replace(federation, problem=planted).instance()
     seen: list[tuple[int, int, Any, Any]] = []  # round, client, its model before and after a step that was shown
     (at, turn), settings = spoken_turn(instance), instance.plan.settings
 
@@ -140,9 +140,8 @@ def records(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
             seen.append((moment.round, moment.node, before, (me.model.astype(float) - before) * weight))
         return told
 
-    turns = list(instance.plan.turns)
-    turns[at] = turn._replace(act=watched, side_by_side=None)  # one client after the other, so that each is seen
-    played(instance._replace(plan=instance.plan._replace(turns=tuple(turns))), federation.rounds, note)
+    # one client after the other, so that each is seen
+    played(instance, at, turn._replace(act=watched, side_by_side=None), federation.rounds, note)
     x, y = both(bare.source, canaries, seed)
     scores, owned = np.zeros(canaries), planted.dealt(bare)
     look = Look(settings.learn.learner, settings.protect.clip, norm_of(algorithm), replaced, canaries, x, y)
@@ -158,8 +157,10 @@ def spoken_turn(instance: Any) -> tuple[int, Any]:
     return next((i, t) for i, t in enumerate(instance.plan.turns) if t.sender == instance.data_role)
 
 
-def played(instance: Any, rounds: int, note: Note) -> None:
-    engine = PlainEngine(instance)
+def played(instance: Any, at: int, turn: Any, rounds: int, note: Note) -> None:
+    """All rounds, with another turn in the place of one."""
+    turns = [*instance.plan.turns[:at], turn, *instance.plan.turns[at + 1 :]]
+    engine = PlainEngine(instance._replace(plan=instance.plan._replace(turns=tuple(turns))))
     for n in range(rounds):
         engine.advance(n, n + 1)
         if note:
@@ -258,7 +259,5 @@ def clients(federation: Federation, canaries: int, note: Note) -> tuple[Any, Any
         seen = (me.model - before) * settings.protect.expected[0] - plain
         np.add(scores, best @ (seen - settings.asked / 2 * ways.sum(0)), out=scores)
 
-    turns = list(instance.plan.turns)
-    turns[at] = turn._replace(merge=joined)
-    played(instance._replace(plan=instance.plan._replace(turns=tuple(turns))), federation.rounds, note)
+    played(instance, at, turn._replace(merge=joined), federation.rounds, note)
     return scores, included, instance.plan

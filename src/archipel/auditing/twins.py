@@ -207,22 +207,17 @@ def twin_of(
 
 def one_policy(policy: Privacy) -> Privacy:
     """The same table for two clients: of different budgets the largest, of different noises the least."""
-    return replace(policy, epsilon=largest(policy.epsilon), rho=largest(policy.rho), noise=least(policy.noise))
+    epsilon, rho = one_of(max, policy.epsilon), one_of(max, policy.rho)
+    return replace(policy, epsilon=epsilon, rho=rho, noise=one_of(min, policy.noise))
 
 
-def largest(amount: Any) -> float | None:
-    return None if amount is None else float(max(several(amount)))
-
-
-def several(amount: Any) -> list[float]:
-    """All numbers of an amount, or the ends of its range."""
+def one_of(choose: Callable[..., float], amount: Any) -> float | None:
+    """The largest or the least number of an amount, or of the ends of its range."""
+    if amount is None:
+        return None
     if isinstance(amount, Range):
-        return [amount.low, amount.high]
-    return [*amount.values()] if isinstance(amount, dict) else np.atleast_1d(amount).tolist()
-
-
-def least(amount: Any) -> float | None:
-    return None if amount is None else float(min(several(amount)))
+        return float(choose(amount.low, amount.high))
+    return float(choose(amount.values() if isinstance(amount, dict) else np.atleast_1d(amount).tolist()))
 
 
 # --- many runs at once ----------------------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from archipel.cli import deploy, explain, model, privacy, run, sites, sweep
-from archipel.cli.run import errors
+from archipel.cli.screen import end, errors
 from archipel.errors import BadInput, Diverged, Missing, of_file
 
 EXTRAS = {"scipy": "privacy", "dp_accounting": "privacy", "matplotlib": "figures"}  # what the core goes without
@@ -57,9 +57,3 @@ def main() -> None:
     except KeyboardInterrupt:
         errors.print("Stopped.")
         sys.exit(130)
-
-
-def end(sentence: str, status: int) -> NoReturn:
-    """End with one sentence."""
-    errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
-    sys.exit(status)

@@ -7,20 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 
+from archipel.cli.screen import Description, Page, Rounds, end, errors, finish, loaded, say, show, warn
 from archipel.errors import BadInput, Missing
 
-plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
-screen, errors = Console(**plain), Console(stderr=True, **plain)
 LONGEST = 36_500  # days that a certificate may be good
 
-Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
-Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
-
-Page = Annotated[
-    str, typer.Option("--page", help="Serve a live page at this port of loopback (0: any), or at host:port by a token.")
-]
 Rules = Annotated[
     Path | None,
     typer.Option("--policy", help="The site's rules; else policy.toml beside the description, if there is one."),
@@ -50,12 +42,12 @@ def up(
     from archipel.deploy.fleet import Fleet
     from archipel.deploy.store import Halted
     from archipel.deploy.watch import Fleeting, Watch
-    from archipel.federation import Federation
+    from archipel.report import summary
     from archipel.report.live import Live as Served
     from archipel.results import ready
 
     posix_only("up")
-    described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    described = loaded(federation, rounds)
     ready(out)
     pace = {"pace": "replay"} if replay else {}
     fleet = Fleet(federation, described, out, chaos is not None, **pace)
@@ -64,7 +56,7 @@ def up(
     watch = Watch(fleet, harm)
     served = Served(Fleeting(fleet, federation.stem), page) if page else None
     if served:
-        errors.print(f"Live: {served.address}", highlight=False, soft_wrap=True)
+        warn(f"Live: {served.address}")
     try:
         with Live(console=errors, refresh_per_second=4, transient=True) as live:
 
@@ -73,13 +65,16 @@ def up(
                 if harm:
                     harm.look(fleet, statuses)
 
-            result = fleet.run(look)
+            result: Any = fleet.run(look)
     except Halted as problem:
-        stop(str(problem), problem.status)
+        end(str(problem), problem.status)
     finally:
         if served:
             served.close()
-    show(federation.stem, result, out)
+    saving = {"bytes on the wire": f"{result.wire['bytes']:,}", "true saving": f"{100 * result.wire['saving']:.1f} %"}
+    show({federation.stem: summary(result) | saving})
+    say(f"Model: {out / 'model.npz'}")
+    finish(out / "report.html", result.interrupted, "; run it again to go on")
 
 
 def node(
@@ -163,38 +158,32 @@ def make_keys(
     from archipel.deploy import keys
     from archipel.deploy.roster import roster_of
     from archipel.deploy.view import instance_at
-    from archipel.federation import Federation
     from archipel.results import ready
 
-    described = Federation.load(federation)
+    described = loaded(federation)
     folder = out or federation.parent / described.deploy.keys
     instance = instance_at(described, "", federation.parent)
     roster = roster_of(instance)
     say_names(instance)
-    hosts = {
-        member.name: [host_of(described.deploy.addresses[member.name])]
-        if member.name in described.deploy.addresses
-        else []
-        for member in roster.members
-    }
+    addresses, hosts = described.deploy.addresses, dict[str, list[str]]()
     for member in roster.members:
-        roster.calls(member.name, described.deploy.addresses)  # refuses edges without an address
+        roster.calls(member.name, addresses)  # refuses edges without an address
+        address = addresses.get(member.name)
+        hosts[member.name] = [address.rpartition(":")[0].strip("[]")] if address else []
     ready(folder, "--out" if out else "deploy.keys")
     if revoke:
         roster.member(revoke)
         keys.revoke(folder, revoke)
         where = f"{revoke} is revoked: copy {folder / keys.REVOKED} to those who listen to it"
-        screen.print(f"{where}; they need no restart.", highlight=False, soft_wrap=True)
+        say(f"{where}; they need no restart.")
         return
     if renew:
         roster.member(renew)
         keys.renew(folder, renew, hosts[renew], days)
-        screen.print(f"{renew} has a new certificate: copy it and restart {renew}.", highlight=False, soft_wrap=True)
+        say(f"{renew} has a new certificate: copy it and restart {renew}.")
         return
     made = keys.make(folder, hosts, days)
-    screen.print(
-        f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}", highlight=False, soft_wrap=True
-    )
+    say(f"{len(made)} certificates made, {len(hosts) - len(made)} were there: {folder}")
     for member in roster.members:
         if sites is not None and member.role != "server":
             hand_over(sites / member.name, federation, folder, member.name, described.deploy.keys)
@@ -204,9 +193,8 @@ def say_names(instance: Any) -> None:
     """Say which names of clients cannot be those of nodes, before anything bears others."""
     from archipel.clients import renamed
 
-    said = renamed(instance.graph.names or instance.task.names)
-    if said:
-        errors.print(said, highlight=False, soft_wrap=True)
+    if said := renamed(instance.graph.names or instance.task.names):
+        warn(said)
 
 
 def hand_over(site: Path, description: Path, keys: Path, name: str, inside: str) -> None:
@@ -264,19 +252,15 @@ def torture(
     if story:
         if story != "hospital":
             raise BadInput("--story", story, '"hospital"')
-        for what, value in told(weights, rounds, real):
-            screen.print(f"{what:<42}{value}", highlight=False, soft_wrap=True)
+        say(*(f"{what:<42}{value}" for what, value in told(weights, rounds, real)))
         return
     from archipel.deploy.torture.many import torture as play_all
     from archipel.deploy.torture.run import play
-    from archipel.federation import Federation
 
-    given = None if federation is None else Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    given = None if federation is None else loaded(federation, rounds)
     if seed is not None:
         outcome = play(seed, given, trace=trace)
-        for line in outcome.trace:
-            screen.print(line, highlight=False, soft_wrap=True)
-        screen.print(f"{outcome}\nhistory {outcome.hash}", highlight=False, soft_wrap=True)
+        say(*outcome.trace, f"{outcome}\nhistory {outcome.hash}")
         if outcome.wrong:
             explain(outcome, given)
         return
@@ -285,8 +269,7 @@ def torture(
         figures = play_all(
             range(first, first + seeds), given, jobs, lambda found: progress.update(bar, completed=found.seeds)
         )
-    for what, value in figures.rows():
-        screen.print(f"{what:<42}{value}", highlight=False, soft_wrap=True)
+    say(*(f"{what:<42}{value}" for what, value in figures.rows()))
     if figures.wrong:
         explain(figures.wrong[0], given)
 
@@ -333,40 +316,8 @@ def explain(outcome: Any, given: Any) -> NoReturn:
 
     short = shrunk(outcome, given)
     errors.print(f"{short}\n{len(short.faults)} of its {len(outcome.faults)} faults are enough:", highlight=False)
-    for fault in short.faults:
-        errors.print(f"    {fault}", highlight=False, soft_wrap=True)
-    for line in short.trace[-12:]:
-        errors.print(f"  {line}", highlight=False, soft_wrap=True)
-    stop(f"Play it again with --seed {outcome.seed} --trace.")
-
-
-def host_of(address: str) -> str:
-    """The host of "host:port"."""
-    return address.rpartition(":")[0].strip("[]")
-
-
-def show(name: str, result: Any, out: Path) -> None:
-    """The numbers a reader looks for first, and where the rest is."""
-    from rich.table import Table
-
-    from archipel.report import summary
-
-    grid = Table("", name)
-    for key, value in summary(result).items():
-        grid.add_row(key, value)
-    grid.add_row("bytes on the wire", f"{result.wire['bytes']:,}")
-    grid.add_row("true saving", f"{100 * result.wire['saving']:.1f} %")
-    screen.print(grid)
-    screen.print(f"Model: {out / 'model.npz'}\nReport: {out / 'report.html'}", highlight=False, soft_wrap=True)
-    if result.interrupted:
-        errors.print("Stopped. What was done so far is written; run it again to go on.")
-        raise typer.Exit(130)
-
-
-def stop(sentence: str, status: int = 1) -> NoReturn:
-    """End with one sentence."""
-    errors.print(sentence, style="bold", highlight=False, soft_wrap=True)
-    raise typer.Exit(status)
+    warn(*(f"    {fault}" for fault in short.faults), *(f"  {line}" for line in short.trace[-12:]))
+    end(f"Play it again with --seed {outcome.seed} --trace.")
 
 
 COMMANDS: dict[str, Any] = {"up": up, "node": node, "leave": leave, "keys": make_keys, "torture": torture}

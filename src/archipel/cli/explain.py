@@ -6,13 +6,11 @@ from string import ascii_lowercase
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from archipel.cli.screen import screen
 from archipel.errors import BadInput, did_you_mean
-
-screen = Console(markup=False, emoji=False)
 
 
 def new(

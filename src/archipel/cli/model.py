@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 
-screen = Console(markup=False, emoji=False)  # names of files may look like either
+from archipel.cli.screen import say
 
 Model = Annotated[Path, typer.Argument(help="A model.npz, as run, up and node write it.")]
 Client = Annotated[str | None, typer.Option("--client", help="Use this client's own model.")]
@@ -32,6 +31,8 @@ def predict(
 
     Example: archipel predict results/model.npz new.csv --out predicted.csv
     """
+    import numpy as np
+
     from archipel.bundle import load
     from archipel.results import ready
 
@@ -39,7 +40,7 @@ def predict(
     frame, given = loaded.framed(), read(data)
     rows, truth = inputs_of(frame, given), truth_of(frame, given)
     rows, said = with_means(frame, rows)
-    whole = ~lacking(rows)
+    whole = ~np.isnan(rows).reshape(len(rows), -1).any(1)
     beside = predicted(loaded, rows[whole], client, own_module(module, frame))
     ready(out.parent, "out")
     with out.open("w", newline="", encoding="utf-8") as file:
@@ -49,8 +50,7 @@ def predict(
         writer.writerows([*cells, *(next(found) if there else nothing)] for cells, there in zip(given.lines, whole))
     said += [f"{some_rows(~whole)} a value: no prediction there."] if not whole.all() else []
     said += scored(frame, next(iter(beside.values())), truth, whole)
-    for sentence in (*said, f"{len(given.lines):,} rows: {out}"):
-        screen.print(sentence, highlight=False, soft_wrap=True)
+    say(*said, f"{len(given.lines):,} rows: {out}")
 
 
 def export(
@@ -70,7 +70,7 @@ def export(
     loaded = load(model)
     ready(out.parent, "out")
     save(loaded, out, client, own_module(module, loaded.framed()))
-    screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
+    say(f"Written to {out}")
 
 
 class Table(NamedTuple):
@@ -90,17 +90,11 @@ class Table(NamedTuple):
 def read(path: Path) -> Table:
     """A csv with a header and rows."""
     from archipel.errors import BadInput
-    from archipel.problems.files import SEPARATORS
+    from archipel.problems.files import csv_lines
 
     if not path.is_file():
         raise BadInput("data", str(path), "a csv file that exists")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput("data", path.name, "text in UTF-8") from None
-    separator = max(SEPARATORS, key=text.split("\n", 1)[0].count)
-    reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
-    lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)]
+    lines, separator = csv_lines(path, key="data")
     if len(lines) < 2:
         raise BadInput("data", path.name, "a header and at least one row")
     header = lines[0][1]
@@ -142,13 +136,6 @@ def truth_of(frame: Any, given: Table) -> Any:
     how = Reading(target=frame.target, missing="skip", labels=frame.predicts != NUMBER)
     cells = given.column(frame.target, how.labels)
     return understood(given.path, {frame.target: cells}, given.where, how, key="data")[0][frame.target]
-
-
-def lacking(rows: Any) -> Any:
-    """Which rows lack a value."""
-    import numpy as np
-
-    return np.isnan(rows).reshape(len(rows), -1).any(1)
 
 
 def some_rows(which: Any) -> str:

@@ -1,27 +1,18 @@
 """The commands about privacy: what a federation will have cost, and whether it keeps what it promises."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from archipel.cli.screen import Description, Json, Name, loaded, say, screen, show_wide, site_named
+
 LISTED = 100  # clients that get a row each; more are put together where their numbers are the same
-WIDE = 110  # columns that the table needs, also where nobody looks (in a pipe)
-plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of clients may look like either
-screen = Console(**plain)
-
-Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+WIDE = 110  # columns that the tables need
 
 
-def privacy(
-    federation: Description,
-    as_json: Json = False,
-    name: Annotated[str, typer.Option("--name", help="Look at this client's own data only, on its own machine.")] = "",
-) -> None:
+def privacy(federation: Description, as_json: Json = False, name: Name = "") -> None:
     """Say what each client will have paid at most when all rounds are over, before anything runs.
 
     In zCDP and in (epsilon, delta), for which unit and neighbouring relation, and whether it is enforced or assumed;
@@ -29,17 +20,13 @@ def privacy(
 
     Example: archipel privacy examples/zcdp-nfl.toml
     """
-    from archipel.cli.run import site_named
-    from archipel.federation import Federation
-
-    described = Federation.load(federation)
+    described = loaded(federation)
     site = site_named(described, name, federation.parent) if name else None
     instance = described.instance(setup=described.setup(site=site))
     public = known(instance, described.problem.takes_clients and not described.named)
     if instance.plan.accountant is None and not as_json:
         screen.print("No [privacy] table: nothing is protected, nothing is counted.")
-        for line in public_lines(public):
-            screen.print(line, highlight=False, soft_wrap=True)
+        say(*public_lines(public))
         return
     counted = instance.plan.accountant is not None
     outlook = forecast(instance) | {"protected": protected(instance, described.rounds)} if counted else {}
@@ -49,11 +36,8 @@ def privacy(
     if as_json:
         print(json.dumps(outlook, indent=1))
         return
-    for line in public_lines(public):
-        screen.print(line, highlight=False, soft_wrap=True)
-    for line in preamble(outlook, described.rounds):
-        screen.print(line, highlight=False, soft_wrap=True)
-    Console(width=max(screen.width, WIDE), **plain).print(table_of(outlook))
+    say(*public_lines(public), *preamble(outlook, described.rounds))
+    show_wide(table_of(outlook), WIDE)
 
 
 def audit(
@@ -77,10 +61,9 @@ def audit(
     """
     from archipel.auditing.canaries import examine_once
     from archipel.auditing.twins import ROUNDS, examine
-    from archipel.federation import Federation
     from archipel.progress import progress_bar
 
-    described = Federation.load(federation)
+    described = loaded(federation)
     with progress_bar("audit") as update:
         if one_run:
             verdicts = [examine_once(described, canaries, note=lambda n: update(n, described.rounds, ""))]
@@ -111,7 +94,7 @@ def show(verdicts: list[Any], about: str) -> None:
             said.get((v.refuted, v.guarantee), "nothing found against it"),
             v.test,
         )
-    Console(width=max(screen.width, WIDE), **plain).print(grid)
+    show_wide(grid, WIDE)
 
 
 def known(instance: Any, readable: bool) -> dict[str, list[str]]:
@@ -207,7 +190,7 @@ def table_of(outlook: dict[str, Any]) -> Table:
 
 def numbers_of(node: dict[str, Any]) -> tuple[str, ...]:
     """A client's numbers, as they are printed."""
-    from archipel.report import shown_number
+    from archipel.report.page import shown_number
 
     spent, limit = node["spent"], {key: value for key, value in (node["budget"] or {}).items() if key != "delta"}
     how, releases = spent["method"].split(":")[0], str(node["releases"])

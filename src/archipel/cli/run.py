@@ -6,24 +6,32 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from archipel.cli.deploy import Page
+from archipel.cli.screen import (
+    Description,
+    Json,
+    Name,
+    Out,
+    Page,
+    Rounds,
+    errors,
+    finish,
+    loaded,
+    say,
+    screen,
+    show,
+    site_named,
+    warn,
+)
 from archipel.errors import BadInput, did_you_mean, spoken
 from archipel.progress import progress_bar
 
-plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
-screen, errors = Console(**plain), Console(stderr=True, **plain)
-
 LISTED = 50  # clients that a table on the screen has
 
-Description = Annotated[Path, typer.Argument(help="A federation, described in TOML.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder for the results; it is made if it does not exist.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, side by side.")]
 On = Annotated[str, typer.Option("--on", help="A Dask cluster: dask (on this machine), or tcp://scheduler:8786.")]
-Rounds = Annotated[int, typer.Option("--rounds", min=0, help="Play this many rounds instead of the description's.")]
 
 
 def run(
@@ -55,10 +63,10 @@ def run(
     Example: archipel run examples/flagship/pao-fed-c2.toml --seeds 4 --out results
     """
     from archipel import trackers
-    from archipel.federation import Federation
+    from archipel.report import summary
     from archipel.results import ready
 
-    described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    described = loaded(federation, rounds)
     for where in log or ():
         trackers.check(where)
     if record:
@@ -76,28 +84,23 @@ def run(
         trackers.log(result, where)
     if record:
         save_schedule(described, record)
-    show({federation.stem: result})
+    show({federation.stem: summary(result)})
     if grown := result.grown():
-        errors.print(grown, highlight=False, soft_wrap=True)
-    screen.print(f"Model: {out / 'model.npz'}", highlight=False, soft_wrap=True)
+        warn(grown)
+    say(f"Model: {out / 'model.npz'}")
     finish(out / "report.html", result.interrupted)
 
 
-def check(
-    federation: Description,
-    rounds: Rounds = 0,
-    name: Annotated[str, typer.Option("--name", help="Look at this client's own data only, on its own machine.")] = "",
-) -> None:
+def check(federation: Description, rounds: Rounds = 0, name: Name = "") -> None:
     """Look at a description and its data without running anything: everything that is wrong or odd, at once.
 
     Example: archipel check examples/flagship/pao-fed-c2.toml
     """
     from archipel.clients import renamed
-    from archipel.federation import Federation
     from archipel.report.data import in_short
     from archipel.size import announcement, check_size
 
-    described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
+    described = loaded(federation, rounds)
     check_size(described)
     setup = described.setup(site=site_named(described, name, federation.parent) if name else None)
     theory = described.check(setup)
@@ -110,25 +113,12 @@ def check(
         if len(task.listed) > LISTED:
             screen.print(f"... and {len(task.listed) - LISTED} clients more.")
     held = in_short(task.holdings) if task.holdings is not None and len(task.holdings.names) > 1 else ""
-    for text in (held, *task.notes, renamed(setup.graph.names or task.names), announcement(described)):
-        if text:
-            screen.print(text, highlight=False, soft_wrap=True)
+    said = (held, *task.notes, renamed(setup.graph.names or task.names), announcement(described))
+    say(*filter(None, said))
     bounds = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in theory.items())
     screen.print(f"{task.clients:,} clients, {task.size:,} parameters: nothing is in the way.", highlight=False)
     if bounds:
-        screen.print(f"Theory: {bounds}.", highlight=False, soft_wrap=True)
-
-
-def site_named(described: Any, name: str, base: Path) -> Any:
-    """Where a client's own data are."""
-    from archipel.deploy.view import site_of
-
-    people = described.clients.people()
-    if people is None:
-        raise BadInput("--name", name, "a description with a table [clients], whose data are their own")
-    if name not in people.names:
-        raise BadInput("--name", name, did_you_mean(name, people.names))
-    return site_of(described, name, base)
+        say(f"Theory: {bounds}.")
 
 
 def compare(
@@ -141,12 +131,10 @@ def compare(
 
     Example: archipel compare examples/flagship/*.toml --out results/demo
     """
-    from archipel.federation import Federation
-    from archipel.report import write_comparison
+    from archipel.report.page import summary, write_comparison
     from archipel.results import ready
 
-    changes = {"rounds": rounds} if rounds else {}
-    described = {name: Federation.load(path, **changes) for name, path in names_of(federations).items()}
+    described = {name: loaded(path, rounds) for name, path in names_of(federations).items()}
     results: dict[str, Any] = {}
     for folder in (out, *(out / name for name in described)):
         ready(folder)
@@ -157,7 +145,7 @@ def compare(
         if results[name].interrupted:
             break
     write_comparison(results, out / "report.html")
-    show(results)
+    show({name: summary(result) for name, result in results.items()})
     finish(out / "report.html", any(result.interrupted for result in results.values()))
 
 
@@ -191,11 +179,11 @@ def reproduce(
     screen.print(claims)
     if drawn.note:
         screen.print(drawn.note, highlight=False)
-    screen.print(f"Written to {folder}", highlight=False, soft_wrap=True)
+    say(f"Written to {folder}")
 
 
 def bench(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the million clients.")] = False,
     only: Annotated[str, typer.Option("--only", help="One row: star, w1, gossip, servers, digraph, deep, ...")] = "",
 ) -> None:
@@ -237,16 +225,15 @@ def kept(described: Any, out: Path, seconds: float | None, resume: bool, start: 
     keep = Keep(out, math.inf if seconds is None else seconds, resume, start)
     found = keep.found(described, described.seed)
     if found is not None:
-        errors.print(f"Going on after {found['told']['round']:,} rounds.", highlight=False, soft_wrap=True)
+        warn(f"Going on after {found['told']['round']:,} rounds.")
     elif start is not None:
         told = keep.model(described, described.seed).told
-        errors.print(f"Starting from the weights of {start} ({told['what']}).", highlight=False, soft_wrap=True)
+        warn(f"Starting from the weights of {start} ({told['what']}).")
         if told["paid"] is not None:
             paid = next(
                 (f"{name} = {cost:.4g}" for name, cost in told["paid"]["worst"].items() if cost is not None), "?"
             )
-            text = f"They have cost {paid} already, of whom paid most: ledger.json has it as `before`."
-            errors.print(text, highlight=False, soft_wrap=True)
+            warn(f"They have cost {paid} already, of whom paid most: ledger.json has it as `before`.")
     return keep
 
 
@@ -256,11 +243,10 @@ def played(described: Any, seeds: int, name: str, at: str = "", keep: Any = None
     from archipel.size import announcement, check_size
 
     check_size(described)
-    long = announcement(described, seeds)
-    if long:
-        errors.print(long, highlight=False, soft_wrap=True)
-    for note in described.setup().task.notes if kind_of(described.problem) == "files" else ():
-        errors.print(note, highlight=False, soft_wrap=True)
+    if long := announcement(described, seeds):
+        warn(long)
+    if kind_of(described.problem) == "files":
+        warn(*described.setup().task.notes)
     if not at:
         with progress_bar(name, errors) as update, warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: errors.print(str(message))
@@ -273,32 +259,12 @@ def played(described: Any, seeds: int, name: str, at: str = "", keep: Any = None
 
     view = Simulated(described, name)
     live = Live(view, at)
-    errors.print(f"Live: {live.address}", highlight=False, soft_wrap=True)
+    warn(f"Live: {live.address}")
     try:
         with progress_bar(name, errors) as update:
             return described.run(seeds, update, watch=view.watch, keep=keep)
     finally:
         live.close()
-
-
-def show(results: dict[str, Any]) -> None:
-    """The numbers a reader looks for first, one column a federation."""
-    from archipel.report import summary
-
-    rows = {name: summary(result) for name, result in results.items()}
-    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
-    grid = Table("", *rows)
-    for key in keys:
-        grid.add_row(key, *(row.get(key, "") for row in rows.values()))
-    screen.print(grid)
-
-
-def finish(report: Path, interrupted: bool) -> None:
-    """Say where the report is; a run that was stopped says so in its status too."""
-    screen.print(f"Report: {report}", highlight=False, soft_wrap=True)
-    if interrupted:
-        errors.print("Stopped. What was done so far is written.")
-        raise typer.Exit(130)
 
 
 def save_schedule(described: Any, path: Path) -> None:

@@ -7,20 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from archipel.cli.screen import Description, Json, say, screen, show_wide
 from archipel.errors import BadInput, spoken
 
-plain: dict[str, Any] = {"markup": False, "emoji": False}
-screen = Console(**plain)
-WIDE = 120  # columns, also where nobody looks (in a pipe)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+WIDE = 120  # columns of what left
 
 
 def approve(
-    federation: Annotated[Path, typer.Argument(help="A federation, described in TOML.")],
+    federation: Description,
     name: Annotated[str, typer.Option("--name", help="Which node this site would run; else the first with data.")] = "",
     policy: Annotated[
         Path | None, typer.Option("--policy", help="The site's rules; else policy.toml beside the description.")
@@ -50,17 +46,16 @@ def approve(
     path = policy or federation.parent / rules.NAME
     known = rules.read_policy(path) if path.is_file() else rules.Policy()
     approval = rules.approval_of(described, view.digest)
-    for line in (*terms(described, view), *paid_so_far(path, known), f"This description: {approval}"):
-        screen.print(line, highlight=False, soft_wrap=True)
+    say(*terms(described, view), *paid_so_far(path, known), f"This description: {approval}")
     permit(rules.Policy(**{**vars(known), "approved": (approval,)}), described, view)  # refuses what the rules forbid
     check_budget(known, view)
     if approval in known.approved:
-        screen.print(f"Approved already: {path}", highlight=False, soft_wrap=True)
+        say(f"Approved already: {path}")
         return
     if not yes:
         typer.confirm("Let it leave?", abort=True)
     rules.approve(path, approval)
-    screen.print(f"Approved: {path}", highlight=False, soft_wrap=True)
+    say(f"Approved: {path}")
 
 
 def log(
@@ -88,11 +83,9 @@ def log(
         low, high = row["rounds"]
         cells = [moment(row["first"]), moment(row["last"]), row["node"], row["federation"][:8], row["to"], row["what"]]
         grid.add_row(*cells, f"{low}-{high}", f"{row['frames']:,}", f"{row['bytes']:,}")
-    wide = Console(width=max(screen.width, WIDE), **plain)
-    wide.print(grid if rows else "Nothing has left under a policy of this folder.")
+    show_wide(grid if rows else "Nothing has left under a policy of this folder.", WIDE)
     known = read_policy(folder / NAME) if (folder / NAME).is_file() else Policy()
-    for line in paid_so_far(folder / NAME, known):
-        screen.print(line, highlight=False, soft_wrap=True)
+    say(*paid_so_far(folder / NAME, known))
 
 
 def site_of(folder: Path) -> Path:

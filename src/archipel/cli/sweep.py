@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-screen = Console(markup=False, emoji=False)
+from archipel.cli.screen import Description, say, screen
+
 BEST = 10  # trials that the screen shows
 
 
 def sweep(
-    federation: Annotated[Path, typer.Argument(help="A federation, described in TOML.")],
+    federation: Description,
     axes: Annotated[list[str], typer.Argument(help="Keys and what to try: step=0.1:1.0:log, privacy.epsilon=1,2,4.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the trials; an unfinished sweep goes on.")] = Path(
         "sweep"
@@ -64,7 +64,7 @@ def sweep(
     for row in found[:BEST]:
         grid.add_row(*(in_words(row.get(name)) for name in columns))
     screen.print(grid)
-    screen.print(f"Written to {out}", highlight=False, soft_wrap=True)
+    say(f"Written to {out}")
 
 
 COMMANDS: dict[str, Any] = {"sweep": sweep}

@@ -1,7 +1,7 @@
 """The papers' figures, drawn again, each with the claims that its paper makes about it.
 
 A paper is one module with `FIGURES`: a name, such as "2a", to a function (quick, progress) -> Figure whose docstring is
-the line that `archipel list figures` shows, and with `ALIASES`: other names of the same figures. `gallery` has them.
+the line that `archipel list figures` shows, and perhaps `ALIASES`: other names of the same figures. `gallery` has them.
 """
 
 import math

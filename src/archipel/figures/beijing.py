@@ -13,6 +13,7 @@ import numpy as np
 from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
+from archipel.figures.learning import interval
 from archipel.figures.personal import OURS, ClusterExperiment
 from archipel.problems.clustered import BeijingStations
 from archipel.problems.datasets import beijing
@@ -48,7 +49,7 @@ def figure_beijing(quick: bool, progress: Progress | None) -> Figure:
         errors[label] = np.array([month(experiment, label, algorithm, begin) for begin in begins])
     days = [begin / 24 for begin in begins]
     series = {label: (days, (10 * np.log10(each)).tolist()) for label, each in errors.items()}
-    numbers = {label: interval(each) for label, each in errors.items()}
+    numbers = {label: summed_up(each) for label, each in errors.items()}
     world, alone, personal, *_ = errors.values()
     claims = [
         compared(OURS + "personal models are better than one for all.", personal, world),
@@ -66,33 +67,25 @@ def month(experiment: ClusterExperiment, label: str, algorithm: Any, begin: int)
     return float(experiment.play(label, one, "mse").errors[0, -1])
 
 
-def interval(errors: Any) -> dict[str, float]:
+def summed_up(errors: Any) -> dict[str, float]:
     """Mean and median over windows; the mean in dB, with a 95 % confidence interval over windows."""
-    loud = 10 * np.log10(errors)
-    half = quantile(len(errors)) * loud.std(ddof=1) / np.sqrt(len(errors))
+    mean, half = interval(10 * np.log10(errors))
     return {
         "mse": float(errors.mean()),
         "mse_median": float(np.median(errors)),
-        "mse_db": float(loud.mean()),
-        "mse_db_low": float(loud.mean() - half),
-        "mse_db_high": float(loud.mean() + half),
+        "mse_db": mean,
+        "mse_db_low": mean - half,
+        "mse_db_high": mean + half,
         "windows": len(errors),
     }
-
-
-def quantile(count: int) -> float:
-    """Student's 97.5 % quantile for a mean of so many."""
-    from scipy.stats import t
-
-    return float(t.ppf(0.975, count - 1))
 
 
 def compared(claim: str, first: Any, second: Any) -> Claim:
     """Window by window the same hours: the mean difference in dB and its 95 % confidence interval lies below 0."""
     apart = 10 * np.log10(first / second)
-    half = quantile(len(apart)) * apart.std(ddof=1) / np.sqrt(len(apart))
-    words = f"{apart.mean():+.2f} dB, 95 % interval {apart.mean() - half:+.2f} to {apart.mean() + half:+.2f}, "
-    return Claim(claim, bool(apart.mean() + half < 0), words + f"better in {np.sum(apart < 0)} of {len(apart)} windows")
+    mean, half = interval(apart)
+    words = f"{mean:+.2f} dB, 95 % interval {mean - half:+.2f} to {mean + half:+.2f}, "
+    return Claim(claim, mean + half < 0, words + f"better in {np.sum(apart < 0)} of {len(apart)} windows")
 
 
 def table(numbers: dict[str, dict[str, float]], count: int) -> str:

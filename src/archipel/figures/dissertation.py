@@ -3,4 +3,3 @@
 from archipel.figures import mirror, mirror_deep
 
 FIGURES = mirror.FIGURES | mirror_deep.FIGURES
-ALIASES = mirror.ALIASES | mirror_deep.ALIASES

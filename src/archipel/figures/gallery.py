@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from archipel.errors import BadInput, did_you_mean
 from archipel.figures import Draw, Figure, Progress
@@ -32,12 +31,12 @@ class Gallery(Mapping[str, Draw]):
     def __getitem__(self, name: str) -> Draw:
         paper, _, figure = name.partition("/")
         if paper in self.papers:
-            return module(self.papers[paper]).FIGURES[figure]
+            return import_module(self.papers[paper]).FIGURES[figure]
         return self[self.aliases()[name]]
 
     def __iter__(self) -> Iterator[str]:
         for paper, home in self.papers.items():
-            yield from (f"{paper}/{figure}" for figure in module(home).FIGURES)
+            yield from (f"{paper}/{figure}" for figure in import_module(home).FIGURES)
         yield from self.aliases()
 
     def __len__(self) -> int:
@@ -45,12 +44,8 @@ class Gallery(Mapping[str, Draw]):
 
     def aliases(self) -> dict[str, str]:
         """Other names of figures."""
-        every = ((paper, module(home)) for paper, home in self.papers.items())
-        return {other: f"{paper}/{own}" for paper, its in every for other, own in its.ALIASES.items()}
-
-
-def module(home: str) -> Any:
-    return import_module(home)
+        every = ((paper, getattr(import_module(home), "ALIASES", {})) for paper, home in self.papers.items())
+        return {other: f"{paper}/{own}" for paper, aliases in every for other, own in aliases.items()}
 
 
 GALLERY = Gallery(PAPERS)

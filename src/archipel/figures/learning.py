@@ -130,6 +130,16 @@ def gap(first: Any, second: Any) -> tuple[float, float]:
     return float(one - other), float(np.sqrt((seeds - 1) * differences.var()))
 
 
+def interval(values: Any) -> tuple[float, float]:
+    """Mean, and half of its 95 % confidence interval over seeds (Student's t)."""
+    from scipy.stats import t
+
+    values = np.asarray(values, float)
+    if len(values) < 2:
+        return float(values.mean()), math.inf
+    return float(values.mean()), float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+
+
 def better(claim: str, first: Runs, second: Runs, by: float = 0.0, part: Part = settled) -> Claim:
     """The first has less error than the second: by more than `by` dB, and by more than two standard errors."""
     difference, error = gap(part(first), part(second))
@@ -161,6 +171,11 @@ def all_of(claim: str, claims: Iterable[Claim]) -> Claim:
     """One sentence that says several things."""
     parts = list(claims)
     return Claim(claim, all(part.holds for part in parts), "; ".join(part.measured for part in parts))
+
+
+def all_better(claim: str, pairs: Iterable[tuple[Runs, Runs]], by: float = 0.0, part: Part = settled) -> Claim:
+    """In each pair, the first has less error than the second."""
+    return all_of(claim, [better("", first, second, by, part) for first, second in pairs])
 
 
 def saving(claim: str, first: Runs, second: Runs, share: float) -> Claim:

@@ -204,4 +204,3 @@ def figure_4_1(quick: bool, progress: Progress | None) -> Figure:
 
 
 FIGURES = {"2.1": figure_2_1, "2.2": figure_2_2, "4.1": figure_4_1}
-ALIASES: dict[str, str] = {}

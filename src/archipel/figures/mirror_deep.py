@@ -15,8 +15,8 @@ import numpy as np
 from archipel.algorithms.deep import DpFedAvgDeep, MirrorDeep, true_cost
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.learning import all_seeds, runs_of
-from archipel.figures.pldp import at_hand, interval, percent
+from archipel.figures.learning import all_seeds, interval, runs_of
+from archipel.figures.pldp import at_hand, percent
 from archipel.problems.deep import Deep
 from archipel.topology import Digraph, Star
 
@@ -209,4 +209,3 @@ def figure_5_2(quick: bool, progress: Progress | None) -> Figure:
 
 
 FIGURES = {"5.1": figure_5_1, "5.2": figure_5_2}
-ALIASES: dict[str, str] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from archipel.figures import Claim, Figure, Progress, pao_fed_settings
 from archipel.figures.harness import IDEAL, PaoFedExperiment
-from archipel.figures.learning import SAME, Runs, alike, all_of, beginning, better, level, reaches, saving
+from archipel.figures.learning import SAME, Runs, alike, all_better, all_of, beginning, better, level, reaches, saving
 from archipel.figures.pao_fed_methods import (
     BEST,
     C0,
@@ -27,7 +27,6 @@ from archipel.figures.pao_fed_methods import (
     curves,
     matched,
     note,
-    renamed,
 )
 
 LOADS = (1, 4, 32, 200)  # parameters a client shares in a round, on average
@@ -39,25 +38,18 @@ def figure_2a(quick: bool, progress: Progress | None) -> Figure:
     experiment = PaoFedExperiment(quick, progress)
     methods = {"PAO-Fed-C0": C0, "PAO-Fed-U0": U0, "PAO-Fed-C1": C1, "PAO-Fed-U1": U1}
     c0, u0, c1, u1 = (experiment.play(name, method) for name, method in methods.items())
-    best = at_best(experiment, methods)
+    b0, v0, b1, v1 = best = at_best(experiment, methods)
     calm = PaoFedExperiment(quick, progress, IDEAL)
     calm_c, calm_u = (calm.play(f"{name}, ideal setting", methods[name]) for name in ("PAO-Fed-C1", "PAO-Fed-U1"))
-    b0, v0, b1, v1 = best.values()
     claims = [
-        all_of(
-            "V-B: the versions PAO-Fed-(C/U)1 outperform the versions PAO-Fed-(C/U)0.",
-            [better("", c1, c0), better("", u1, u0)],
-        ),
+        all_better("V-B: the versions PAO-Fed-(C/U)1 outperform the versions PAO-Fed-(C/U)0.", [(c1, c0), (u1, u0)]),
         better("V-B: it is best to use uncoordinated partial-sharing in asynchronous settings.", u1, c1),
         better("V-B: in ideal settings coordinated partial-sharing performs slightly better.", calm_c, calm_u),
-        all_of(
-            BEST + "the versions PAO-Fed-(C/U)1 outperform the versions PAO-Fed-(C/U)0.",
-            [better("", b1, b0), better("", v1, v0)],
-        ),
+        all_better(BEST + "the versions PAO-Fed-(C/U)1 outperform the versions PAO-Fed-(C/U)0.", [(b1, b0), (v1, v0)]),
         better(BEST + "uncoordinated partial-sharing is best in asynchronous settings.", v1, b1),
     ]
     shown = [c0, u0, c1, u1]
-    return curves("2a", "what is shared", experiment, shown, [*best.values(), calm_c, calm_u], claims)
+    return curves("2a", "what is shared", experiment, shown, [*best, calm_c, calm_u], claims)
 
 
 def figure_2b(quick: bool, progress: Progress | None) -> Figure:
@@ -65,28 +57,22 @@ def figure_2b(quick: bool, progress: Progress | None) -> Figure:
     experiment = PaoFedExperiment(quick, progress)
     methods = {f"PAO-Fed-U1, m = {m}": replace(U1, portion=m) for m in (1, 4, 32)}
     one, four, many = (experiment.play(name, method) for name, method in methods.items())
-    best = at_best(experiment, methods)
-    b1, b4, b32 = best.values()
+    b1, b4, b32 = best = at_best(experiment, methods)
     claims = [
-        all_of(
+        all_better(
             "V-B: sharing more model parameters increases the initial convergence speed.",
-            [better("", four, one, part=beginning), better("", many, four, part=beginning)],
+            [(four, one), (many, four)],
+            part=beginning,
         ),
-        all_of(
-            "V-B: sharing more decreases the final accuracy for larger m values.",
-            [better("", one, four), better("", four, many)],
-        ),
+        all_better("V-B: sharing more decreases the final accuracy for larger m values.", [(one, four), (four, many)]),
         reaches(
             "V-B: m = 4 is a good compromise: its final accuracy is that of the best of the three.",
             four,
             min(one, four, many, key=level),
         ),
-        all_of(
-            BEST + "sharing more decreases the final accuracy for larger m values.",
-            [better("", b1, b4), better("", b4, b32)],
-        ),
+        all_better(BEST + "sharing more decreases the final accuracy for larger m values.", [(b1, b4), (b4, b32)]),
     ]
-    return curves("2b", "communication savings", experiment, [one, four, many], [*best.values()], claims)
+    return curves("2b", "communication savings", experiment, [one, four, many], best, claims)
 
 
 def figure_2c(quick: bool, progress: Progress | None) -> Figure:
@@ -94,23 +80,24 @@ def figure_2c(quick: bool, progress: Progress | None) -> Figure:
     experiment = PaoFedExperiment(quick, progress)
     methods = {"PAO-Fed-C1": C1, "PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "PAO-Fed-U2": U2}
     c1, u1, c2, u2 = (experiment.play(name, method) for name, method in methods.items())
-    best = at_best(experiment, methods)
-    b1, v1, b2, v2 = best.values()
+    b1, v1, b2, v2 = best = at_best(experiment, methods)
     claims = [
-        all_of(
+        all_better(
             "V-B: decreasing the weight of the delayed updates significantly improves the performance.",
-            [better("", c2, c1, SAME), better("", u2, u1, SAME)],
+            [(c2, c1), (u2, u1)],
+            SAME,
         ),
         better("V-B, the same without 'significantly', coordinated.", c2, c1),
         better("V-B, the same without 'significantly', uncoordinated.", u2, u1),
         alike("V-B: PAO-Fed-C2 and PAO-Fed-U2 exhibit the same performance.", c2, u2),
-        all_of(
+        all_better(
             BEST + "decreasing the weight of the delayed updates significantly improves the performance.",
-            [better("", b2, b1, SAME), better("", v2, v1, SAME)],
+            [(b2, b1), (v2, v1)],
+            SAME,
         ),
         alike(BEST + "PAO-Fed-C2 and PAO-Fed-U2 exhibit the same performance.", b2, v2),
     ]
-    return curves("2c", "the weight of late updates", experiment, [c1, u1, c2, u2], [*best.values()], claims)
+    return curves("2c", "the weight of late updates", experiment, [c1, u1, c2, u2], best, claims)
 
 
 def figure_3a(quick: bool, progress: Progress | None) -> Figure:
@@ -118,17 +105,16 @@ def figure_3a(quick: bool, progress: Progress | None) -> Figure:
     experiment = PaoFedExperiment(quick, progress)
     u1, u2 = experiment.play("PAO-Fed-U1", U1), experiment.play("PAO-Fed-U2", U2)
     others = {"Online-FedSGD": FEDSGD, "Online-Fed": FED, "PSO-Fed": PSO}
-    sgd, fed, pso = matched(experiment, others, like=U1).values()
-    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-U2": U2, **others})
-    b1, b2, bsgd, bfed, bpso = best.values()
+    sgd, fed, pso = matched(experiment, others, like=U1)
+    b1, b2, bsgd, bfed, bpso = best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-U2": U2, **others})
     claims = [
-        all_of(
+        all_better(
             "V-C: Online-Fed performs poorly (worse than PAO-Fed and than Online-FedSGD).",
-            [better("", u1, fed), better("", u2, fed), better("", sgd, fed)],
+            [(u1, fed), (u2, fed), (sgd, fed)],
         ),
-        all_of(
+        all_better(
             "Thesis 4.4.3: PSO-Fed performs poorly (worse than PAO-Fed and than Online-FedSGD).",
-            [better("", u1, pso), better("", u2, pso), better("", sgd, pso)],
+            [(u1, pso), (u2, pso), (sgd, pso)],
         ),
         better("V-C: PAO-Fed-U1 outperforms Online-FedSGD.", u1, sgd),
         better("V-C: PAO-Fed-U2 outperforms Online-FedSGD.", u2, sgd),
@@ -136,12 +122,9 @@ def figure_3a(quick: bool, progress: Progress | None) -> Figure:
         better("V-C: the weight-decreasing mechanism increases the resilience, hence U2 performs better.", u2, u1),
         better(BEST + "PAO-Fed-U1 outperforms Online-FedSGD.", b1, bsgd),
         better(BEST + "PAO-Fed-U2 outperforms Online-FedSGD.", b2, bsgd),
-        all_of(
-            BEST + "Online-Fed and PSO-Fed perform poorly (worse than PAO-Fed-U1).",
-            [better("", b1, bfed), better("", b1, bpso)],
-        ),
+        all_better(BEST + "Online-Fed and PSO-Fed perform poorly (worse than PAO-Fed-U1).", [(b1, bfed), (b1, bpso)]),
     ]
-    return curves("3a", "PAO-Fed and existing methods", experiment, [u1, u2, sgd, fed, pso], [*best.values()], claims)
+    return curves("3a", "PAO-Fed and existing methods", experiment, [u1, u2, sgd, fed, pso], best, claims)
 
 
 def figure_3b(quick: bool, progress: Progress | None) -> Figure:
@@ -168,7 +151,10 @@ def figure_3b(quick: bool, progress: Progress | None) -> Figure:
             all(abs(load - 128) < 6.4 for load in at_128),
             "sent in a round by a client that is available: " + ", ".join(f"{load:.0f} bits" for load in at_128),
         ),
-        increasing("V-C: the higher the load, the better the performance of Online-Fed.", families["Online-Fed"]),
+        all_better(
+            "V-C: the higher the load, the better the performance of Online-Fed.",
+            [(after, before) for before, after in pairwise(families["Online-Fed"])],
+        ),
         steady("V-C: PAO-Fed-U1 varies very little with the communication load.", families["PAO-Fed-U1"]),
         steady("V-C: PAO-Fed-C2 varies very little with the communication load.", families["PAO-Fed-C2"]),
         steady(
@@ -196,11 +182,6 @@ def asking(parameters: int) -> Any:
     return replace(FED, asked=parameters / 200)
 
 
-def increasing(claim: str, family: list[Runs]) -> Claim:
-    """Each one of a family ends better than the one before."""
-    return all_of(claim, [better("", after, before) for before, after in pairwise(family)])
-
-
 def steady(claim: str, family: list[Runs]) -> Claim:
     """The best and the worst of a family end alike, within twice what counts as the same."""
     ends = sorted(family, key=level)
@@ -213,11 +194,11 @@ def figure_3c(quick: bool, progress: Progress | None) -> Figure:
     pao = {"PAO-Fed-C2": C2, "PAO-Fed-U2": U2}
     c, u = (experiment.play(f"{name}, 100 %", method) for name, method in pao.items())
     calm_c, calm_u = (calm.play(f"{name}, 0 %", method) for name, method in pao.items())
-    (sgd,) = matched(experiment, {"Online-FedSGD, 100 %": FEDSGD}, like=C2).values()
-    (calm_sgd,) = matched(calm, {"Online-FedSGD, 0 %": FEDSGD}, like=C2).values()
+    (sgd,) = matched(experiment, {"Online-FedSGD, 100 %": FEDSGD}, like=C2)
+    (calm_sgd,) = matched(calm, {"Online-FedSGD, 0 %": FEDSGD}, like=C2)
     every = {"PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD}
-    best = [renamed(runs, f"{runs.label}, 100 %") for runs in at_best(experiment, every).values()]
-    calm_best = [renamed(runs, f"{runs.label}, 0 %") for runs in at_best(calm, every).values()]
+    best = [replace(runs, label=f"{runs.label}, 100 %") for runs in at_best(experiment, every)]
+    calm_best = [replace(runs, label=f"{runs.label}, 0 %") for runs in at_best(calm, every)]
     claims = [
         alike(
             "V-C: without stragglers coordinated partial-sharing is almost identical to no communication reduction.",

@@ -1,7 +1,6 @@
 """The methods that the PAO-Fed article compares, and how its figures are put together."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from archipel.algorithms.online import OnlineFed, OnlineFedSgd, PaoFed, PsoFed
@@ -22,20 +21,19 @@ STOCHASTIC_SIGN = SignSgd(bound=0.1)  # b is not given: ours
 LARGEST_SIGN_STEP = 0.1  # a sign knows no size, so no theorem bounds its step: far above the best one
 
 
-def matched(experiment: PaoFedExperiment, methods: Mapping[str, Any], like: Any) -> dict[str, Runs]:
+def matched(experiment: PaoFedExperiment, methods: Mapping[str, Any], like: Any) -> list[Runs]:
     """Methods at the steps at which they start as `like` does."""
-    return {
-        name: experiment.play(name, experiment.matched(method, like, largest_of(method)))
-        for name, method in methods.items()
-    }
+    return [
+        experiment.play(name, experiment.matched(method, like, largest_of(method))) for name, method in methods.items()
+    ]
 
 
-def at_best(experiment: PaoFedExperiment, methods: Mapping[str, Any]) -> dict[str, Runs]:
+def at_best(experiment: PaoFedExperiment, methods: Mapping[str, Any]) -> list[Runs]:
     """Methods at their own best steps."""
-    return {
-        name: experiment.play(f"{name}, own best step", experiment.best(method, largest_of(method)))
+    return [
+        experiment.play(f"{name}, own best step", experiment.best(method, largest_of(method)))
         for name, method in methods.items()
-    }
+    ]
 
 
 def largest_of(method: Any) -> float:
@@ -70,8 +68,3 @@ def note(experiment: PaoFedExperiment) -> str:
         f"{experiment.largest:.3f} were tried. Differences: of the mean error over the last tenth of the rounds, first "
         "minus second (negative: the first is better), +- the standard error over seeds."
     )
-
-
-def renamed(runs: Runs, label: str) -> Runs:
-    """The same runs under another name."""
-    return replace(runs, label=label)

@@ -12,7 +12,19 @@ from archipel.environment import Delay, Environment
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
 from archipel.figures.harness import AVAILABILITY, PaoFedExperiment, scale_of
-from archipel.figures.learning import HALF, SAME, Runs, alike, all_of, all_seeds, better, gap, reaches, saving, settled
+from archipel.figures.learning import (
+    HALF,
+    SAME,
+    Runs,
+    alike,
+    all_better,
+    all_seeds,
+    better,
+    gap,
+    reaches,
+    saving,
+    settled,
+)
 from archipel.figures.pao_fed_methods import (
     BEST,
     C1,
@@ -27,7 +39,6 @@ from archipel.figures.pao_fed_methods import (
     at_best,
     curves,
     matched,
-    renamed,
 )
 from archipel.problems.measured import Calcofi
 from archipel.problems.synthetic import Synthetic
@@ -59,27 +70,20 @@ def salinity(columns: str, quick: bool, progress: Progress | None) -> Figure:
     experiment = PaoFedExperiment(quick, progress, problem=Calcofi(columns=columns, rows=rows))
     u1, c2 = experiment.play("PAO-Fed-U1", U1), experiment.play("PAO-Fed-C2", C2)
     others = {"Online-FedSGD": FEDSGD, "Online-Fed": FED}
-    sgd, fed = matched(experiment, others, like=U1).values()
-    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, **others})
-    b1, b2, bsgd, bfed = best.values()
+    sgd, fed = matched(experiment, others, like=U1)
+    b1, b2, bsgd, bfed = best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, **others})
     claims = [
-        all_of(
+        all_better(
             "V-D: similar performance to the synthetic data: Online-Fed is the worst.",
-            [better("", u1, fed), better("", c2, fed), better("", sgd, fed)],
+            [(u1, fed), (c2, fed), (sgd, fed)],
         ),
         reaches("V-D: PAO-Fed-U1 is able to achieve the same accuracy as Online-FedSGD.", u1, sgd),
         saving("V-D: ... while using 98 % less communication.", u1, sgd, 0.98),
-        all_of(
-            "V-D: PAO-Fed-C2 outperforms all other methods.",
-            [better("", c2, u1), better("", c2, sgd), better("", c2, fed)],
-        ),
+        all_better("V-D: PAO-Fed-C2 outperforms all other methods.", [(c2, u1), (c2, sgd), (c2, fed)]),
         reaches(BEST + "PAO-Fed-U1 achieves the same accuracy as Online-FedSGD.", b1, bsgd),
-        all_of(
-            BEST + "PAO-Fed-C2 outperforms all other methods.",
-            [better("", b2, b1), better("", b2, bsgd), better("", b2, bfed)],
-        ),
+        all_better(BEST + "PAO-Fed-C2 outperforms all other methods.", [(b2, b1), (b2, bsgd), (b2, bfed)]),
     ]
-    return curves("4", "CalCOFI", experiment, [u1, c2, sgd, fed], [*best.values()], claims)
+    return curves("4", "CalCOFI", experiment, [u1, c2, sgd, fed], best, claims)
 
 
 def figure_5(quick: bool, progress: Progress | None) -> Figure:
@@ -92,10 +96,9 @@ def figure_5(quick: bool, progress: Progress | None) -> Figure:
         "SignSGD": SIGN,
         "stochastic SignSGD": STOCHASTIC_SIGN,
     }
-    pso, fed, sign, drawn_sign = matched(experiment, others, like=C2).values()
-    best = at_best(experiment, {"PAO-Fed-C2": C2, **others})
-    b2, bpso, bfed, bsign, bdrawn = best.values()
-    whole = renamed(experiment.play("Online-FedSGD", experiment.matched(FEDSGD, C2)), "the whole model both ways")
+    pso, fed, sign, drawn_sign = matched(experiment, others, like=C2)
+    b2, bpso, bfed, bsign, bdrawn = best = at_best(experiment, {"PAO-Fed-C2": C2, **others})
+    whole = replace(experiment.play("Online-FedSGD", experiment.matched(FEDSGD, C2)), label="the whole model both ways")
     claims = [
         saving("V-E: PSO-Fed reduces the overall communication load by 98 %.", pso, whole, 0.98),
         saving("V-E: PAO-Fed-C2 reduces it by 98 %.", c2, whole, 0.98),
@@ -115,7 +118,7 @@ def figure_5(quick: bool, progress: Progress | None) -> Figure:
         better(BEST + "stochastic SignSGD does not achieve the same accuracy as PAO-Fed-C2.", b2, bdrawn),
     ]
     shown = [c2, pso, fed, sign, drawn_sign]
-    return curves("5", "ways to save communication", experiment, shown, [*best.values()], claims)
+    return curves("5", "ways to save communication", experiment, shown, best, claims)
 
 
 def figure_6a(quick: bool, progress: Progress | None) -> Figure:
@@ -124,29 +127,28 @@ def figure_6a(quick: bool, progress: Progress | None) -> Figure:
     usual_u, usual_c = experiment.play("PAO-Fed-U1, usual", U1), experiment.play("PAO-Fed-C2, usual", C2)
     full = {"PAO-Fed-U1": replace(U1, download="full"), "PAO-Fed-C2": replace(C2, download="full")}
     u, c = (experiment.play(name, method) for name, method in full.items())
-    sgd, fed = matched(experiment, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1).values()
+    sgd, fed = matched(experiment, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1)
     size, portion = experiment.problem.features, C2.portion
     half = experiment.play("PAO-Fed-C2, half ignored", replace(full["PAO-Fed-C2"], ignore=size // 2))
     own = experiment.play("PAO-Fed-C2, all but its portion ignored", replace(full["PAO-Fed-C2"], ignore=size - portion))
-    best = at_best(experiment, {**full, "Online-FedSGD": FEDSGD})
-    bu, bc, bsgd = best.values()
+    bu, bc, bsgd = best = at_best(experiment, {**full, "Online-FedSGD": FEDSGD})
     claims = [
-        all_of(
+        all_better(
             "V-F: the performance of the partial-sharing-based methods is drastically reduced.",
-            [better("", usual_u, u, HALF), better("", usual_c, c, HALF)],
+            [(usual_u, u), (usual_c, c)],
+            HALF,
         ),
-        all_of(
+        all_better(
             "V-F: it is the information kept by the clients that allows to outperform Online-FedSGD.",
-            [better("", usual_c, sgd), better("", sgd, c), better("", usual_u, sgd), better("", sgd, u)],
+            [(usual_c, sgd), (sgd, c), (usual_u, sgd), (sgd, u)],
         ),
         alike("V-F: clients may ignore part of the received model to avoid this downfall (all but 4).", own, usual_c),
         alike("The same when they ignore half of it (ours).", half, usual_c),
-        all_of(
-            BEST + "Online-FedSGD outperforms the methods that are sent the whole model.",
-            [better("", bsgd, bu), better("", bsgd, bc)],
+        all_better(
+            BEST + "Online-FedSGD outperforms the methods that are sent the whole model.", [(bsgd, bu), (bsgd, bc)]
         ),
     ]
-    shown, beside = [u, c, sgd, fed], [usual_u, usual_c, half, own, *best.values()]
+    shown, beside = [u, c, sgd, fed], [usual_u, usual_c, half, own, *best]
     return curves("6a", "the server sends its whole model", experiment, shown, beside, claims)
 
 
@@ -155,22 +157,20 @@ def figure_6b(quick: bool, progress: Progress | None) -> Figure:
     experiment = PaoFedExperiment(quick, progress, COMMON_DELAYS)
     u1 = experiment.play("PAO-Fed-U1", U1)
     c2 = experiment.play("PAO-Fed-C2", replace(C2, step=experiment.largest))
-    sgd, fed = matched(experiment, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1).values()
+    sgd, fed = matched(experiment, {"Online-FedSGD": FEDSGD, "Online-Fed": FED}, like=U1)
     plain = experiment.play("PAO-Fed-C2, step 0.4", C2)
-    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
-    b1, b2, bsgd = best.values()
+    b1, b2, bsgd = best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
     claims = [
         better("V-F: the limited maximum delay allows Online-FedSGD to outperform PAO-Fed-U1.", sgd, u1),
-        all_of(
-            "V-F: PAO-Fed-C2 reaches very low steady-state error (the least of all).",
-            [better("", c2, u1), better("", c2, sgd), better("", c2, fed)],
+        all_better(
+            "V-F: PAO-Fed-C2 reaches very low steady-state error (the least of all).", [(c2, u1), (c2, sgd), (c2, fed)]
         ),
         better("V-F: PAO-Fed-C2 significantly outperforms Online-FedSGD.", c2, sgd, SAME),
         better("The same with C2 at step 0.4, as all others (ours).", plain, sgd, SAME),
         better(BEST + "Online-FedSGD outperforms PAO-Fed-U1.", bsgd, b1),
         better(BEST + "PAO-Fed-C2 significantly outperforms Online-FedSGD.", b2, bsgd, SAME),
     ]
-    return curves("6b", "common delays", experiment, [u1, c2, sgd, fed], [plain, *best.values()], claims)
+    return curves("6b", "common delays", experiment, [u1, c2, sgd, fed], [plain, *best], claims)
 
 
 def figure_6c(quick: bool, progress: Progress | None) -> Figure:
@@ -178,9 +178,8 @@ def figure_6c(quick: bool, progress: Progress | None) -> Figure:
     experiment, usual = PaoFedExperiment(quick, progress, MORE_STRAGGLERS), PaoFedExperiment(quick, progress)
     u1, c2 = experiment.play("PAO-Fed-U1", U1), experiment.play("PAO-Fed-C2", C2)
     others = {"Online-FedSGD": FEDSGD, "Online-Fed": FED}
-    sgd, fed = matched(experiment, others, like=U1).values()
-    best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
-    b1, b2, bsgd = best.values()
+    sgd, fed = matched(experiment, others, like=U1)
+    b1, b2, bsgd = best = at_best(experiment, {"PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "Online-FedSGD": FEDSGD})
     claims = [
         wider(
             "V-F: the accuracy difference between PAO-Fed-C2 and PAO-Fed-U1 increases.",
@@ -192,7 +191,7 @@ def figure_6c(quick: bool, progress: Progress | None) -> Figure:
         better(BEST + "PAO-Fed-C2 outperforms PAO-Fed-U1.", b2, b1),
         better(BEST + "PAO-Fed-C2 achieves significantly better accuracy than Online-FedSGD.", b2, bsgd, SAME),
     ]
-    return curves("6c", "increased straggler behaviour", experiment, [u1, c2, sgd, fed], [*best.values()], claims)
+    return curves("6c", "increased straggler behaviour", experiment, [u1, c2, sgd, fed], best, claims)
 
 
 def wider(claim: str, here: tuple[Runs, Runs], usual: tuple[Runs, Runs]) -> Claim:
@@ -212,7 +211,7 @@ def figure_change(quick: bool, progress: Progress | None) -> Figure:
     experiment = PaoFedExperiment(quick, progress, problem=Synthetic(change=moment), every=10)
     methods = {"PAO-Fed-C1": C1, "PAO-Fed-U1": U1, "PAO-Fed-C2": C2, "PAO-Fed-U2": U2}
     c1, u1, c2, u2 = (experiment.play(name, method) for name, method in methods.items())
-    (sgd,) = matched(experiment, {"Online-FedSGD": FEDSGD}, like=U1).values()
+    (sgd,) = matched(experiment, {"Online-FedSGD": FEDSGD}, like=U1)
     cycle = experiment.problem.features // C2.portion
 
     def after(rounds: int) -> Any:

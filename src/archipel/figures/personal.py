@@ -12,7 +12,7 @@ import numpy as np
 
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.learning import SAME, Runs, all_seeds, decibels, end, gap, level, runs_of, told
+from archipel.figures.learning import SAME, Runs, all_seeds, end, gap, level, runs_of, told
 from archipel.privacy.policy import Privacy
 
 OURS = "(ours) "
@@ -131,4 +131,4 @@ def accuracies(
 
 def points(values: Sequence[float], runs: Sequence[Runs]) -> tuple[list[float], list[float]]:
     """Final errors in dB over what was varied."""
-    return list(values), [float(decibels(end(r).mean())) for r in runs]
+    return list(values), [level(r, end) for r in runs]

@@ -73,31 +73,28 @@ def digits(tasks: Any, quick: bool) -> Pictures:
 
 def figure_8(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 8: test accuracy on pairs of MNIST digits, clusters little alike."""
-    experiment, problem = experiment_of(quick, progress), digits("digit-pairs", quick)
-    shown, added = played(experiment, problem, two()), played(experiment, problem, {} if quick else both_forms())
-    claims = [
-        more_accurate("Inter-cluster learning improves the accuracy, though similarity is low.", shown[0], shown[1])
-    ]
-    return accuracies("pgfl/8", "MNIST, pairs of digits", shown, added, claims, note(experiment, problem))
+    text = "Inter-cluster learning improves the accuracy, though similarity is low."
+    return of_digits("8", "pairs", text, 0.0, quick, progress)
 
 
 def figure_9(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 9: test accuracy on triplets of MNIST digits, clusters much alike."""
-    experiment, problem = experiment_of(quick, progress), digits("digit-triplets", quick)
+    text = "Inter-cluster learning significantly improves the accuracy."
+    return of_digits("9", "triplets", text, SIGNIFICANT, quick, progress)
+
+
+def of_digits(name: str, groups: str, claim: str, by: float, quick: bool, progress: Progress | None) -> Figure:
+    """With and without inter-cluster learning, on groups of digits."""
+    experiment, problem = experiment_of(quick, progress), digits(f"digit-{groups}", quick)
     shown, added = played(experiment, problem, two()), played(experiment, problem, {} if quick else both_forms())
-    claims = [
-        more_accurate("Inter-cluster learning significantly improves the accuracy.", shown[0], shown[1], SIGNIFICANT)
-    ]
-    return accuracies("pgfl/9", "MNIST, triplets of digits", shown, added, claims, note(experiment, problem))
+    claims = [more_accurate(claim, shown[0], shown[1], by)]
+    return accuracies(f"pgfl/{name}", f"MNIST, {groups} of digits", shown, added, claims, note(experiment, problem))
 
 
 def figure_10(quick: bool, progress: Progress | None) -> Figure:
     """PGFL 10: test accuracy on triplets of digits after 100 iterations against a fixed tau."""
-    experiment, problem, taus = (
-        experiment_of(quick, progress),
-        digits("digit-triplets", quick),
-        FEW_TAUS if quick else TAUS,
-    )
+    experiment, problem = experiment_of(quick, progress), digits("digit-triplets", quick)
+    taus = FEW_TAUS if quick else TAUS
     runs = played(experiment, problem, {f"τ = {tau:g}": replace(PUBLISHED, tau=tau) for tau in taus})
     inside = [r for tau, r in zip(taus, runs) if 0.4 <= tau <= 0.8]
     gains = [lead(end(r), end(runs[0])) for r in inside]

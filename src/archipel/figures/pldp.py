@@ -15,7 +15,7 @@ from archipel.algorithms.pldp_fl import PldpFl
 from archipel.errors import Missing
 from archipel.federation import Federation
 from archipel.figures import Claim, Figure, Progress
-from archipel.figures.learning import all_seeds
+from archipel.figures.learning import all_seeds, interval
 from archipel.privacy.personal import by_all, saved_noise
 from archipel.problems.datasets.catalogue import known
 from archipel.problems.datasets.images import load
@@ -119,16 +119,6 @@ def played(trial: Trial, sampling: str, progress: Progress | None) -> Runs:
 
 
 # --- what is said of them -----------------------------------------------------------------------------------
-
-
-def interval(values: Any) -> tuple[float, float]:
-    """Mean, and half of its 95 % confidence interval over seeds (Student's t)."""
-    from scipy.stats import t
-
-    values = np.asarray(values, float)
-    if len(values) < 2:
-        return float(values.mean()), math.inf
-    return float(values.mean()), float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def percent(values: Any) -> str:
@@ -266,4 +256,3 @@ def figure_4(quick: bool, progress: Progress | None) -> Figure:
 
 
 FIGURES = {"3": figure_3, "4": figure_4}
-ALIASES: dict[str, str] = {}

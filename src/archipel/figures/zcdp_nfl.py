@@ -31,7 +31,7 @@ from archipel.figures.learning import (
     runs_of,
     step_between,
 )
-from archipel.figures.personal import OURS, curves
+from archipel.figures.personal import OURS, curves, points
 from archipel.privacy.policy import Privacy
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
@@ -240,10 +240,10 @@ def trade_off(
     name: str, title: str, totals: Any, series: dict[str, list[Runs]], shown: int, claims: list[Claim], text: str
 ) -> Figure:
     """Final errors over total budgets."""
-    points = {label: (list(totals), [level(runs, end) for runs in row]) for label, row in series.items()}
-    dashed, x = tuple(list(points)[shown:]), "total privacy loss ε"
+    found = {label: points(totals, row) for label, row in series.items()}
+    dashed, x = tuple(found)[shown:], "total privacy loss ε"
     y = f"normalised error after {ROUNDS} iterations (dB)"
-    return Figure(f"zcdp-nfl/{name}", title, points, claims, x, y, text, logx=True, dashed=dashed)
+    return Figure(f"zcdp-nfl/{name}", title, found, claims, x, y, text, logx=True, dashed=dashed)
 
 
 def note(experiment: ZcdpNflExperiment, admm: ZcdpNfl, gradient: ZcdpGradNfl | None = None) -> str:

@@ -1,9 +1,4 @@
-"""The accountant: what a node pays before it says anything, inside node functions, and the ledger it leaves behind.
-
-A node's row has `spent`, `limit` and `releases`, arrays of one number. `pay` before anything enters a message or a
-state that is shared later; where it says False the node falls silent. `Accountant` reads the same columns in a
-simulation, as a ledger.
-"""
+"""The accountant: what nodes have paid (`account`), as a ledger, in a simulation."""
 
 import math
 from functools import lru_cache
@@ -11,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import kernel
-from archipel.privacy.account import release_cost as release_cost
 from archipel.privacy.account import release_of
 from archipel.privacy.accounting import EXACT, NOTHING, PURE, RDP, record, zcdp_epsilon
 from archipel.privacy.gaussian import epsilon_of
@@ -25,22 +18,6 @@ from archipel.privacy.releases import Laplace, Release, Zcdp
 MANY = 1000  # clients, beyond which a ledger shows totals only
 UNPROTECTED = "no noise: nothing is protected"
 CONVERTED = 64  # different Laplace histories that are worth a loss distribution each
-
-
-# --- inside node functions ------------------------------------------------------------------------------------------
-
-
-@kernel
-def pay(me: Any, cost: Any) -> Any:
-    """Take the cost and say True; or take nothing and say False: then nothing may be said. Costs add up."""
-    if me.spent[0] + cost > me.limit[0]:
-        return False
-    me.spent[0] += cost
-    me.releases[0] += 1
-    return True
-
-
-# --- as a ledger ----------------------------------------------------------------------------------------------------
 
 
 class Paid(NamedTuple):

@@ -343,7 +343,7 @@ def amounts(amount: Any, key: str, clients: int, seed: int) -> Any:
 
 
 def release_costs(law: int, sensitivities: Any, scales: Any) -> Any:
-    """The zCDP of releases: `accountant.release_cost` on arrays."""
+    """The zCDP of releases: `account.release_cost` on arrays."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(np.asarray(sensitivities) == 0, 0.0, np.asarray(sensitivities) / np.asarray(scales))
     if law == NONE:

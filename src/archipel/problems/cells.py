@@ -16,14 +16,10 @@ def as_numbers(cells: Any) -> tuple[Any, list[int]]:
     try:
         numbers = np.asarray(cells, float)
     except ValueError:
-        numbers = np.array([number_of(cell) for cell in cells], float)
+        numbers = np.array([float(cell) if is_number(cell) else np.nan for cell in cells])
         bad = [i for i, cell in enumerate(cells) if np.isnan(numbers[i]) and str(cell).strip().lower() not in MISSING]
         return numbers, bad + np.flatnonzero(np.isinf(numbers)).tolist()
     return numbers, np.flatnonzero(np.isinf(numbers)).tolist()
-
-
-def number_of(cell: Any) -> float:
-    return float(cell) if is_number(cell) else float("nan")
 
 
 def is_number(cell: Any) -> bool:

@@ -28,9 +28,8 @@ from archipel.problems.frame import CLASS, NUMBER, Frame
 from archipel.problems.look import holdings
 from archipel.problems.models.networks import Network, Units, build, one_thread, torch_or_sentence
 from archipel.problems.splits import partition
-from archipel.problems.splits.dealing import SETTINGS
 from archipel.problems.splits.shards import Shards, divide, gather, hold_groups, one, remaining
-from archipel.problems.stored import Empty, Shard
+from archipel.problems.stored import Empty, shard_of
 from archipel.problems.task import MOST_CLIENTS, Problem, Task
 
 DEEP_ALGORITHMS = "pldp-fl, fedavg-deep, dp-fedavg-deep, mirror-deep"
@@ -154,8 +153,8 @@ class Deep(Problem):
                 raise BadInput("problem.column", self.column, did_you_mean(self.column, pool.columns))
             members, names = partition.by_column(pool.columns[self.column][kept])
         else:
-            keys = SETTINGS.get(self.split, ())
-            members = partition.split(self.split, y, self.clients, seed, **{key: getattr(self, key) for key in keys})
+            settings = partition.settings_in(self, self.split)
+            members = partition.split(self.split, y, self.clients, seed, **settings)
         return gather(x, y, members, names), fewer(one(pool.test_x, pool.test_y), self.test, seed), pool.top
 
 
@@ -242,12 +241,6 @@ def squared(answers: Any, targets: Any, reduction: str = "mean") -> Any:
 LOSSES: dict[str, Callable[..., Any]] = {"cross-entropy": cross_entropy, "squared": squared}
 
 
-def look(source: Any, sample: Any, moment: Any) -> Any:
-    """Client k's own samples, as views."""
-    begin, end = source.starts[moment.node], source.starts[moment.node + 1]
-    return True, Shard(source.x[begin:end], source.y[begin:end])
-
-
 def tensors(shards: Shards, loss: str, dtype: Any) -> tuple[Any, Any]:
     """Bytes stay bytes; everything else in the run's precision. Labels are whole numbers."""
     import torch
@@ -283,7 +276,7 @@ def deep_task(problem: Deep, train: Shards, test: Shards, top: float, classes: i
 
     source, sample = Samples(x, y, train.starts), Empty(np.zeros(1))
     return Task(
-        source, sample, look, network.size, train.clients, score, inputs, False, train.names, learner=network,
+        source, sample, shard_of, network.size, train.clients, score, inputs, False, train.names, learner=network,
         frame=frame_of(problem, train, network, count), holdings=holdings(train, whole=problem.loss == "cross-entropy"),
     )  # fmt: skip
 

@@ -238,15 +238,21 @@ def read_npz(path: Path, how: Reading) -> Client:
     return client._replace(x=client.x.reshape(-1, *x.shape[1:]), columns=names)
 
 
-def read_csv(path: Path, how: Reading) -> Client:
-    """A header, then a line for each sample."""
+def csv_lines(path: Path, separator: str = "", key: str = KEY) -> tuple[list[tuple[int, list[str]]], str]:
+    """The lines of a csv that have something in them, each with its number, and what stands between their cells."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise BadInput(KEY, path.name, "text in UTF-8") from None
-    separator = how.separator or max(SEPARATORS, key=text.split("\n", 1)[0].count)
+        raise BadInput(key, path.name, "text in UTF-8") from None
+    separator = separator or max(SEPARATORS, key=text.split("\n", 1)[0].count)
     reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
-    lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)]
+    cells = ((reader.line_num, [cell.strip() for cell in row]) for row in reader)
+    return [(number, row) for number, row in cells if any(row)], separator
+
+
+def read_csv(path: Path, how: Reading) -> Client:
+    """A header, then a line for each sample."""
+    lines, separator = csv_lines(path, how.separator)
     header, found = lines[0][1] if lines else [], Findings()
     inputs = _chosen(path, header, how)
     for line, cells in [(line, cells) for line, cells in lines if len(cells) != len(header)][:SAID]:

@@ -23,8 +23,7 @@ def remarks(shards: Shards, target: str, labels: bool, left_out: Sequence[str]) 
     """Sentences about what a person would want to know before a run."""
     said = []
     if left_out:
-        more = f" and {len(left_out) - NAMED} more" if len(left_out) > NAMED else ""
-        said.append(f"Left out, as they are no tables: {', '.join(left_out[:NAMED])}{more}.")
+        said.append(f"Left out, as they are no tables: {listed(left_out)}.")
     if shards.x.ndim == 2:
         still = np.flatnonzero(np.ptp(shards.x, 0) == 0)
         names = [shards.columns[j] if shards.columns else f"column {j}" for j in still.tolist()]

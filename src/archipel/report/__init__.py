@@ -1,31 +1,5 @@
 """Pages: of a run (`page`, from what `data` makes of it), while it goes on (`live`), and of a sweep (`sweep`)."""
 
-from archipel.report.page import (
-    asked_section,
-    cards_of,
-    flattened,
-    moment,
-    news,
-    report_page,
-    shown_number,
-    size,
-    status_page,
-    summary,
-    write_comparison,
-    write_report,
-)
+from archipel.report.page import cards_of, moment, news, report_page, size, status_page, summary
 
-__all__ = [
-    "asked_section",
-    "cards_of",
-    "flattened",
-    "moment",
-    "news",
-    "report_page",
-    "shown_number",
-    "size",
-    "status_page",
-    "summary",
-    "write_comparison",
-    "write_report",
-]
+__all__ = ["cards_of", "moment", "news", "report_page", "size", "status_page", "summary"]

@@ -36,10 +36,7 @@ class Air:
 def load() -> Air:
     """The whole data set, with the wind as a vector and the time of day as a point on a circle beside it."""
     path = find("beijing-air")
-    arrays = arrays_in(path, KEY)
-    for name in ARRAYS:
-        if name not in arrays:
-            raise BadInput(KEY, path.name, f'an array "{name}" in it')
+    arrays = arrays_in(path, KEY, ARRAYS)
     measured, wind = arrays["X"].astype(np.float64), arrays["wind_dir"] * (np.pi / 8)
     hour, station = arrays["hour_index"].astype(np.int64), arrays["station_id"].astype(np.int64)
     columns, names = tuple(map(str, arrays["columns"])), tuple(map(str, arrays["station_name"]))

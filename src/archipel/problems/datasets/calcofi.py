@@ -45,10 +45,7 @@ class Water:
 def load() -> Water:
     """The whole data set."""
     path = find("calcofi")
-    arrays = arrays_in(path, KEY)
-    for name in (*ALL, TARGET, "cast_id", "station_id", "station_name"):
-        if name not in arrays:
-            raise BadInput(KEY, path.name, f'an array "{name}" in it')
+    arrays = arrays_in(path, KEY, (*ALL, TARGET, "cast_id", "station_id", "station_name"))
     sizes = {len(arrays[name]) for name in (*ALL, TARGET, "cast_id", "station_id")}
     if len(sizes) != 1:
         raise BadInput(KEY, f"{path.name}, with arrays of {sorted(sizes)} rows", "arrays of one length")
@@ -80,19 +77,15 @@ def federate(
     samples. The test set is made of whole casts, at least `test_rows` bottles. All in standard units of the
     training set.
     """
-    places = [_place(name) for name in columns]
+    for name in columns:
+        if name not in ALL:
+            raise BadInput("problem.columns", name, did_you_mean(name, ALL))
     test, train = _choose(water.cast, rows, test_rows, seed)
     near = water.station[train] * (water.cast.max() + 1) + water.cast[train]
     members = whole_groups(water.cast[train], clients, seed, weights, near)
-    x, y = water.x[:, places], water.salinity
+    x, y = water.x[:, [ALL.index(name) for name in columns]], water.salinity
     shards = gather(x[train], y[train], members, columns=columns)
     return standardised(shards, one(x[test], y[test], columns=columns))
-
-
-def _place(name: str) -> int:
-    if name not in ALL:
-        raise BadInput("problem.columns", name, did_you_mean(name, ALL))
-    return ALL.index(name)
 
 
 def _choose(cast: Any, rows: int, test_rows: int, seed: int) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,12 +234,9 @@ def emnist(kind: str, what: str) -> DataSet:
     )
 
 
-def listed(sets: Iterable[DataSet]) -> dict[str, DataSet]:
-    return {data.name: data for data in sets}
-
-
-DATASETS: dict[str, DataSet] = listed(
-    [
+DATASETS: dict[str, DataSet] = {
+    data.name: data
+    for data in (
         DataSet(
             "calcofi",
             "119,974 samples of sea water, 66 stations off California, 2003 to 2020",
@@ -312,6 +309,6 @@ DATASETS: dict[str, DataSet] = listed(
             "https://scikit-learn.org",
             package="sklearn",
         ),
-    ]
-)
+    )
+}
 ALIASES = {"emnist": "emnist-byclass", "beijing": "beijing-air"}  # PLDP-FL's EMNIST is nearly all of it

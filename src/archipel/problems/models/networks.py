@@ -4,7 +4,6 @@ PyTorch is an optional extra and is imported when a network is built, not before
 """
 
 import copy
-import importlib.util
 import inspect
 import itertools
 import threading
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput, Missing, did_you_mean
+from archipel.loading import load
 from archipel.problems.models.per_example import NORMS, check_losses, clipped_sums, layers_of
 from archipel.problems.models.side_by_side import Stack
 
@@ -117,38 +117,20 @@ def checked_widths(model: str, widths: tuple[int, ...], count: int) -> tuple[int
 def from_file(model: str, shape: tuple[int, ...], answers: int) -> Any:
     """A user's own module, "my_model.py:Net": built from nothing, or from (shape of a sample, answers)."""
     torch = torch_or_sentence()
-    file, _, name = model.rpartition(":")
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise BadInput("problem.model", model, "a Python file that exists, as in my_model.py:Net")
-    spec = importlib.util.spec_from_file_location(f"archipel_model_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    code = importlib.util.module_from_spec(spec)
-    with said_of(model, f"{path.name} that Python can load"):
-        spec.loader.exec_module(code)
-    build = getattr(code, name, None)
-    if not callable(build):
-        callables = [n for n, thing in vars(code).items() if callable(thing) and not n.startswith("_")]
-        raise BadInput("problem.model", model, f"a class or function of {path.name}: {did_you_mean(name, callables)}")
+    build = load(model, "problem.model", "my_model.py:Net", anew=True)  # its weights may be drawn while it is run
     needed = [
         p for p in inspect.signature(build).parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL
     ]
     if len(needed) not in (0, 2):
         raise BadInput("problem.model", model, "a module built from nothing, or from (shape, answers)")
-    with said_of(model, f"a {name} that can be built"):
+    try:
         module = build(shape, answers) if needed else build()
+    except Exception as problem:
+        right = f"a {model.rpartition(':')[2]} that can be built ({type(problem).__name__}: {problem})"
+        raise BadInput("problem.model", model, right) from problem
     if not isinstance(module, torch.nn.Module):
         raise BadInput("problem.model", model, f"a torch.nn.Module, not {type(module).__name__}")
     return module
-
-
-@contextmanager
-def said_of(model: str, right: str) -> Iterator[None]:
-    """An error in a user's file is one sentence, with what Python says of it."""
-    try:
-        yield
-    except Exception as problem:
-        raise BadInput("problem.model", model, f"{right} ({type(problem).__name__}: {problem})") from problem
 
 
 def build(model: str, shape: tuple[int, ...], answers: int, seed: int, *own: Any) -> Any:

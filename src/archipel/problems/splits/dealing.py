@@ -12,14 +12,6 @@ from archipel.problems.splits import partition
 from archipel.problems.splits.shards import numbered
 from archipel.problems.task import MOST_CLIENTS
 
-SETTINGS = {  # which keys a split takes
-    "shards": ("each",),
-    "label-shards": ("pieces",),
-    "dirichlet": ("alpha",),
-    "unbalanced": ("fewest", "most", "power"),
-    "uneven": ("power",),
-}
-
 
 @dataclass(frozen=True)
 class Split(Checked):
@@ -51,8 +43,8 @@ class Split(Checked):
             members, names = partition.by_column(aside[self.column].astype(str))
         else:
             labels = np.unique(y.astype(str), return_inverse=True)[1] if y.dtype == object else y
-            keys = {name: getattr(self, name) for name in SETTINGS.get(self.kind, ())}
-            members, names = partition.split(self.kind, labels, self.clients, seed, **keys), numbered(self.clients)
+            settings = partition.settings_in(self, self.kind)
+            members, names = partition.split(self.kind, labels, self.clients, seed, **settings), numbered(self.clients)
         made = {}
         for name, mine in zip(names, members):
             words = {column: cells[mine] for column, cells in aside.items()}

@@ -151,20 +151,29 @@ SPLITS: dict[str, Callable[..., Members]] = {
 }
 
 
+def settings_of(kind: str) -> list[str]:
+    """The settings that a split takes, after what is split, for how many, and the seed."""
+    return list(inspect.signature(SPLITS[kind]).parameters)[3:]
+
+
+def settings_in(part: Any, kind: str) -> dict[str, Any]:
+    """Those that a part of a description has as keys."""
+    return {name: getattr(part, name) for name in settings_of(kind) if hasattr(part, name)}
+
+
 def split(kind: str, labels: Any, clients: int, seed: int, groups: Any = None, **settings: Any) -> Members:
     """The split of this name, with the settings that it takes."""
     if kind not in SPLITS:
         raise BadInput("problem.split", kind, did_you_mean(kind, SPLITS))
     if kind == "groups" and groups is None:
         raise BadInput("problem.split", kind, "a data set whose samples come in groups")
-    deal = SPLITS[kind]
-    known = list(inspect.signature(deal).parameters)[3:]
+    known = settings_of(kind)
     for key in settings:
         if key not in known:
             right = did_you_mean(key, known) if known else f"no settings for a split that is {kind}"
             raise BadInput(f"problem.{key}", settings[key], right)
     about = {"iid": len(labels), "uneven": len(labels), "time": len(labels), "groups": groups}.get(kind, labels)
-    return deal(about, clients, seed, **settings)
+    return SPLITS[kind](about, clients, seed, **settings)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------

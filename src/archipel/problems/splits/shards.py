@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,19 +137,15 @@ def _random_rows(size: int, count: int, k: int, seed: int) -> Any:
     return np.random.default_rng([seed, HELD, k]).choice(size, count, replace=False)
 
 
-def _last_rows(size: int, count: int, k: int) -> Any:
-    return np.arange(size - count, size)
-
-
 def divide(shards: Shards, fraction: float, hold: str, seed: int = 0) -> tuple[Shards, Shards]:
     """What is left and what was taken, which may be nothing."""
     if not 0 < fraction < 1:
         raise BadInput("problem.test", fraction, "a fraction between 0 and 1")
-    choose = partial(_random_rows, seed=seed) if hold == "random" else _last_rows
     held = np.zeros(len(shards.y), bool)
-    for k, (size, left) in enumerate(zip(shards.sizes, remaining(shards.sizes, fraction))):
+    for k, (size, left) in enumerate(zip(shards.sizes.tolist(), remaining(shards.sizes, fraction).tolist())):
         if left < size:
-            held[shards.starts[k] + choose(int(size), int(size - left), k)] = True
+            rows = _random_rows(size, size - left, k, seed) if hold == "random" else np.arange(left, size)
+            held[shards.starts[k] + rows] = True
     return shards.keep(~held), shards.keep(held)
 
 
