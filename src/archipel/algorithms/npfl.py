@@ -20,7 +20,7 @@ from archipel.parts.learn.primal import acting
 from archipel.parts.learn.solve import guard_of, solver_of
 from archipel.parts.mix import lent, seeking
 from archipel.parts.mix.dual import Consensus, degrees_of
-from archipel.parts.mix.groups import check_look, curvature_of, diameter
+from archipel.parts.mix.looking import curvature_of, hops_of
 from archipel.parts.protect.told import Priced, pay_for, priced, together
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.problems.clustered import segments
@@ -91,8 +91,7 @@ class Npfl(Admm):
             tables = {"peer": node(table, learners, made.state, state)}
             settings = settings_of(learn, made.settings, mixed)
             return Plan(tables, (turn,), settings, {0: task.size}, measure=measure, accountant=made.accountant)
-        hops = max(1, diameter(setup.graph.links(), task.clients))
-        check_look(self.look, hops)
+        hops = hops_of(self.look, setup.graph.links(), task.clients)
         pay = pay_for(policy, seeking.reach_of_both(said))
         act = acting(pay, seeking.stepping(step, solve), seeking.telling(exact.tell), seeking.say, True)
         sought = seeking.Seeking(

@@ -21,7 +21,7 @@ from archipel.parts.learn.solve import factors, guard_of, solver_of, solving_sta
 from archipel.parts.mix import cluster_admm as servers
 from archipel.parts.mix import seeking_servers as seeking
 from archipel.parts.mix.borrow import taus_of
-from archipel.parts.mix.groups import check_look, curvature_of, diameter
+from archipel.parts.mix.looking import curvature_of, hops_of, turn_of
 from archipel.parts.protect.told import pay_for, priced, tell
 from archipel.parts.share.whole import Model
 from archipel.problems.clustered import segments
@@ -107,13 +107,12 @@ class Pgfl(Admm):
         turns, sizes = self.turns(view, task.size, act, take, some), [task.size, view.clusters * task.size, task.size]
         settings, measure = settings_of(learned, made.settings, mixed), self.measuring(setup, view)
         if discovers:
-            hops = max(1, diameter(setup.graph.links(), view.servers))
-            check_look(self.look, hops)
+            hops = hops_of(self.look, setup.graph.links(), view.servers)
             gain = self.penalty / curvature_of(self.curvature, task.loss)
             settings = settings._replace(across=seeking.Seeking(self.look, hops, gain, self.most))
             server.mix.known[:, 1:], server.mix.used[:, 1:] = 0, 0
             server = server._replace(across=seeking.seekers(setup, view.place, view.members, self.most))
-            turns, measure = (turns[0], seeking.turn_of(setup), *turns[1:]), None
+            turns, measure = (turns[0], turn_of("server", seeking.sign, seeking.relabel, setup), *turns[1:]), None
             sizes.insert(1, task.clients * task.size)
         tables = {"client": client, "server": server}
         return Plan(tables, turns, settings, dict(enumerate(sizes)), measure=measure, accountant=made.accountant)
