@@ -18,8 +18,9 @@ from archipel.errors import BadInput
 from archipel.generators import add_gaussian
 from archipel.node import exact, fill
 from archipel.parts import ProtectPiece
+from archipel.parts.protect.correlated import ALIKE, CORRELATED
 from archipel.parts.protect.mix import AtMix
-from archipel.parts.protect.openly import table_of
+from archipel.parts.protect.openly import check_needed, table_of
 from archipel.privacy.account import scale_of
 from archipel.privacy.correlated import Strategy, disturb_correlated, strategy
 from archipel.privacy.ledger import ENFORCED, Assumption, Terms
@@ -104,15 +105,8 @@ class InTurn(AtMix):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, graph = table_of(setup), setup.graph
-        refused = (
-            ("mechanism", "gaussian", '"gaussian": of other noise it is not known what a sum costs'),
-            ("schedule", "constant", '"constant": the noise of all rounds belongs together'),
-            ("noise", None, "none, but an epsilon: a client pays for its turns, not for every round"),
-        )
-        for name, needed, right in refused:
-            given = vars(policy)[name]
-            if given != needed:
-                raise BadInput(f"privacy.{name}", given, right + ", where noise is correlated")
+        needed = ALIKE | {"noise": (None, "none, but an epsilon: a client pays for its turns, not for every round")}
+        check_needed(policy, needed, CORRELATED)
         if not isinstance(policy.epsilon, int | float):
             raise BadInput("privacy.epsilon", policy.epsilon, "one number for all, where noise is correlated")
         if self.bands > self.every:
