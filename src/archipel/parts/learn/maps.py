@@ -250,18 +250,13 @@ def own_step(pace: Any, round: Any) -> Any:
 
 @exact
 def fitted_step(pace: Any, round: Any) -> Any:
-    return fitting_step(round, pace.width, pace.length, pace.pace, pace.drift)
-
-
-@exact
-def fitting_step(round: Any, width: Any, length: Any, pace: Any, drift: Any) -> Any:
     """width sqrt(1 + pace t^drift) / (length sqrt(t)), with t from 1; `round` counts from 0.
 
     `length` is `noisy_length`. A comparator that stays has pace 0; one whose path is as long as P t^a after t
     rounds has drift a and pace `pace_of(P)`: the larger it is, the larger the steps have to stay.
     """
     t = round + 1.0
-    return width * math.sqrt((1.0 + pace * t**drift) / t) / length
+    return pace.width * math.sqrt((1.0 + pace.pace * t**pace.drift) / t) / pace.length
 
 
 def pace_of(path: float, settings: Any) -> float:
