@@ -126,7 +126,7 @@ class Pgfl(Admm):
     def acts(self, loss: int, policy: Any, radius: float) -> tuple[Any, Any]:
         """What a client does, and how it takes its server's answer."""
         solve, write = solver_of(loss, radius), clients.follow_and_say if self.form == "exact" else clients.say_after
-        minimise = (clients.in_ball if radius < np.inf else clients.in_place)(solve, loss == SQUARED)
+        minimise = clients.minimising(solve, loss == SQUARED, radius < np.inf)
         say = clients.openly(write) if policy is None else clients.noised(tell, write)
         published = clients.take_published_openly if policy is None else clients.take_published
         take = clients.take_exact if self.form == "exact" else published
