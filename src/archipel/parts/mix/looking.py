@@ -12,6 +12,7 @@ from archipel.errors import BadInput
 from archipel.node import NOTHING, SAID, assign, kernel, rare
 from archipel.parts.mix.groups import regroup
 from archipel.problems.losses.supervised import LOGISTIC
+from archipel.topology.connectivity import hops
 from archipel.turns import Turn
 
 
@@ -94,23 +95,16 @@ def turn_of(role: str, sign: Any, follow: Any, setup: Any) -> Turn:
 
 def diameter(links: Any, nodes: int) -> int:
     """How many hops it takes from anyone to anyone who can be reached."""
-    near = np.eye(nodes, dtype=bool)
-    near[links.receivers, links.senders] = True
-    reach, hops = np.eye(nodes, dtype=bool), 0
-    while True:
-        further = (reach.astype(np.int64) @ near) > 0
-        if (further == reach).all():
-            return hops
-        reach, hops = further, hops + 1
+    return max(int(hops(links, node).max()) for node in range(nodes))
 
 
 def hops_of(look: int, links: Any, nodes: int) -> int:
     """Rounds that signatures take to everyone; looks that would overlap are refused."""
-    hops = max(1, diameter(links, nodes))
-    if look <= hops:
-        right = f"more rounds than signatures take from one end of the graph to the other, {hops}"
+    rounds = max(1, diameter(links, nodes))
+    if look <= rounds:
+        right = f"more rounds than signatures take from one end of the graph to the other, {rounds}"
         raise BadInput("algorithm.look", look, right)
-    return hops
+    return rounds
 
 
 def curvature_of(given: float, loss: int) -> float:
