@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import LEARNED, NOTHING, SAID, kernel
+from archipel.node import LEARNED, NOTHING, SAID, assign, kernel
 from archipel.parts.mix.dual import attract
 
 
@@ -129,8 +129,7 @@ def segment_at(settings: Any, moment: Any) -> Any:
 @kernel
 def pulled(me: Any, settings: Any, segment: Any) -> None:
     """What draws an exact step: 2 X^T y / D + rho sum_l (w~_k + w~_l) - dual."""
-    for j in range(me.model.shape[0]):
-        me.learn.pull[j] = me.learn.data.moment[segment, j]
+    assign(me.learn.pull, me.learn.data.moment[segment])
     attract(me.learn.pull, me, settings.mix.penalty)
 
 

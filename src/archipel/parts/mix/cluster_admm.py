@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from archipel.draws import CHOICE, uniform
-from archipel.node import NOTHING, SAID, add_scaled, assign, kernel
+from archipel.node import NOTHING, SAID, add_scaled, assign, fill, kernel
 from archipel.parts.mix.borrow import borrow
 
 
@@ -98,8 +98,7 @@ def aggregate(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
                 count += 1
         if count > 0:
             mine.known[q] = 1
-            for j in range(mine.own.shape[1]):
-                mine.own[q, j] = 0.0
+            fill(mine.own[q], 0.0)
             for i in range(mine.members[0]):
                 if inbox.spoke[i] == 1 and mine.label[i] == q:
                     add_scaled(mine.own[q], 1.0 / count, inbox.values[i])

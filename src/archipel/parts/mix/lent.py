@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import add_scaled, assign, kernel
+from archipel.node import add_scaled, assign, fill, kernel
 
 
 class Lent(NamedTuple):
@@ -68,8 +68,7 @@ def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         lenders += 1 if q != mine and inbox.count[q] > 0 else 0
     if lenders > 0:
         me.mix.lenders[0] = lenders
-        for j in range(me.model.shape[0]):
-            me.mix.lent[j] = 0.0
+        fill(me.mix.lent, 0.0)
         for q in range(inbox.count.shape[0]):
             if q != mine and inbox.count[q] > 0:
                 add_scaled(me.mix.lent, 1.0 / (lenders * inbox.count[q]), inbox.total[q])

@@ -14,7 +14,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
-from archipel.node import kernel
+from archipel.node import assign, kernel
 from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece
 from archipel.parts.mix import push_whole
 from archipel.turns import Setup
@@ -65,16 +65,14 @@ def pushing(write: Any, fold: Any) -> Any:
     def push(said: Any, me: Any, settings: Any, moment: Any) -> None:
         """The word of the share part, of the model times its mass, and of the mass."""
         one = me.model.dtype.type(1)
+        assign(me.mix.model, me.model)
         for j in range(me.model.shape[0]):
-            me.mix.model[j] = me.model[j]
             me.model[j] *= me.mix.mass[j]
         write(said.values, me, settings, moment)
-        for j in range(me.model.shape[0]):
-            me.model[j] = me.mix.mass[j]
+        assign(me.model, me.mix.mass)
         write(said.mass, me, settings, moment)
         fold(me.model, me.mix.sent, said.mass, one, settings)  # only what is counted matters
-        for j in range(me.model.shape[0]):
-            me.model[j] = me.mix.model[j]
+        assign(me.model, me.mix.model)
 
     return push
 

@@ -96,8 +96,7 @@ def stepping(step: Any, solve: Any) -> Any:
     def both(me: Any, data: Any, settings: Any, moment: Any, scale: Any) -> None:
         """A step of the common model, and the peer's own."""
         segment, common = segment_at(settings, moment), me.across.common
-        for j in range(me.model.shape[0]):
-            me.learn.pull[j] = me.learn.data.moment[segment, j]
+        assign(me.learn.pull, me.learn.data.moment[segment])
         dual.attract(me.learn.pull, common, COMMON_PENALTY)
         weight = weight_of_common(me, settings)
         solve(common.model, me.learn, data, me.learn.pull, weight, segment, settings.learn.radius)
