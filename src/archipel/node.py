@@ -7,6 +7,8 @@ holds them equal.
 """
 
 import math
+import sys
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,6 +151,16 @@ def mapped(change: Callable[[Any], Any], record: Any) -> Any:
 def emptied(record: Any) -> Any:
     """A record of zeros of the same shapes: memory only where they are written (`zeros_like` writes them)."""
     return mapped(lambda array: np.zeros(array.shape, array.dtype), record)
+
+
+def extended(record: Any, name: str, *more: str) -> Any:
+    """A record with the fields of another, and more: named tuples do not inherit.
+
+    >>> extended(Edge, "Heard", "values")._fields
+    ('sender', 'weight', 'age', 'round', 'place', 'values')
+    """
+    module = sys._getframe(1).f_globals["__name__"]  # where it can be found again, in another process too
+    return namedtuple(name, (*record._fields, *more), module=module)
 
 
 LINE = 64  # bytes that come from memory at once

@@ -9,21 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import add_scaled, assign, fill, kernel
+from archipel.node import add_scaled, assign, extended, fill, kernel
+from archipel.parts.mix.dual import Dual
 
-
-class Lent(NamedTuple):
-    """What a peer keeps of its neighbours: a `Dual` of those in its cluster, and what others lend."""
-
-    dual: Any
-    around: Any
-    heard: Any
-    silent: Any
-    degree: Any  # (1,): |N_k|, the neighbours of its cluster
-    cluster: Any  # (1,)
-    lent: Any  # mean of what other clusters around it have, (6.3)
-    lenders: Any  # (1,): how many other clusters are around it
-    tau: Any  # (1,): how much it borrows
+Lent = extended(
+    Dual,  # of a peer and its neighbours in the same cluster, N_k
+    "Lent",
+    "cluster",  # (1,)
+    "lent",  # mean of what other clusters around it have, (6.3)
+    "lenders",  # (1,): how many other clusters are around it
+    "tau",  # (1,): how much it borrows
+)
 
 
 class Word(NamedTuple):
@@ -77,7 +73,7 @@ def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 # --- graphs ---------------------------------------------------------------------------------------------------------
 
 
-def lent_state(setup: Any, cluster: Any, count: int, tau: float) -> Lent:
+def lent_state(setup: Any, cluster: Any, count: int, tau: float) -> Any:
     """A table of peers, all at zero."""
     peers, size = setup.task.clients, setup.task.size
     zeros, ones = [np.zeros((peers, size)) for _ in range(3)], np.ones((peers, 1))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import add_scaled, assign, fill, kernel, rare, repeated
+from archipel.node import add_scaled, assign, extended, fill, kernel, rare, repeated
 from archipel.parts.learn.primal import segment_at
 from archipel.parts.mix import dual, lent
 from archipel.parts.mix.groups import Room, room_for
@@ -59,18 +59,8 @@ class Seeking(NamedTuple):
     ridge: Any  # lambda
 
 
-class Word(NamedTuple):
-    """What a peer says to its neighbours: its own model and the common one."""
-
-    values: Any
-    cluster: Any
-    common: Any
-
-
-class Inbox(NamedTuple):
-    total: Any
-    count: Any
-    common: Any
+Word = extended(lent.Word, "Word", "common")  # beside a peer's own model the common one
+Inbox = extended(lent.Inbox, "Inbox", "common")
 
 
 @kernel

@@ -12,12 +12,12 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from archipel.describe import key
-from archipel.node import exact, kernel
+from archipel.node import exact, extended, kernel
 from archipel.parts import ProtectPiece
 from archipel.parts.protect.gradient import AtGradient, ClipsGradients
 from archipel.parts.protect.openly import check_needed, table_of
-from archipel.parts.protect.sample import AtSample
-from archipel.privacy.account import release_cost, scale_of
+from archipel.parts.protect.sample import AtSample, Private
+from archipel.privacy.account import Account, release_cost, scale_of
 from archipel.privacy.bounding import clip_l2
 from archipel.privacy.correlated import FORMS, Strategy, disturb_correlated, strategy
 from archipel.turns import Setup
@@ -28,30 +28,9 @@ ALIKE: dict[str, tuple[Any, str]] = {
 }
 CORRELATED = "where noise is correlated"
 
-
-class Remembering(NamedTuple):
-    """An account, and the noise of earlier rounds. Nobody else may know it."""
-
-    noise: Any
-    spent: Any
-    limit: Any
-    releases: Any
-    dearest: Any
-    summed: Any
-    past: Any
-
-
-class Terms(NamedTuple):
-    """Settings of an account, the bound, and how noise is correlated."""
-
-    law: Any
-    shape: Any
-    per_sample: Any
-    change: Any  # how far another sample moves what is noised, in all rounds together
-    clip: Any
-    order: Any
-    way: Any
-    together: Any  # see `Strategy`
+Remembering = extended(Account, "Remembering", "past")  # the noise of earlier rounds, which nobody else may know
+# how noise is correlated, see `Strategy`; `change`: how far another sample moves what is noised, in all rounds together
+Terms = extended(Private, "Terms", "way", "together")
 
 
 @kernel
