@@ -22,6 +22,7 @@ from archipel.parts.mix import cluster_admm as servers
 from archipel.parts.mix import seeking_servers as seeking
 from archipel.parts.mix.borrow import taus_of
 from archipel.parts.mix.looking import curvature_of, hops_of, turn_of
+from archipel.parts.mix.mean import Sums
 from archipel.parts.protect.told import pay_for, priced, tell
 from archipel.parts.share.whole import Model
 from archipel.problems.clustered import segments
@@ -138,7 +139,7 @@ class Pgfl(Admm):
         cube, count = np.zeros((view.clusters, size)), np.zeros(view.clusters, np.int64)
         heard = servers.Heard(np.zeros((view.members, size)), np.zeros(view.members, np.int64))
         gather, mix = (servers.solve, servers.agree) if exact else (servers.aggregate, servers.average)
-        around, said = servers.Neighbours(cube, count), servers.Aggregates(cube, np.zeros(view.clusters, np.uint8))
+        around, said = Sums(cube, count), servers.Aggregates(cube, np.zeros(view.clusters, np.uint8))
         answer = servers.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
         merge = servers.merging(mix, asking)
         return (

@@ -64,11 +64,6 @@ class Aggregates(NamedTuple):
     known: Any  # (clusters,)
 
 
-class Neighbours(NamedTuple):
-    total: Any  # (clusters, size)
-    count: Any  # (clusters,)
-
-
 class Answer(NamedTuple):
     """What a server tells a client: its cluster's model, and whether it is asked next."""
 

@@ -29,13 +29,6 @@ class Word(NamedTuple):
     cluster: Any
 
 
-class Inbox(NamedTuple):
-    """What a peer hears, by cluster."""
-
-    total: Any  # (clusters, size)
-    count: Any  # (clusters,)
-
-
 @kernel
 def say(said: Any, me: Any, settings: Any, moment: Any) -> None:
     assign(said.values, me.protect.told)

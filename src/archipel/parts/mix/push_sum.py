@@ -36,12 +36,6 @@ class Pushed(NamedTuple):
     mass: Any
 
 
-class Heard(NamedTuple):
-    total: Any
-    mass: Any
-    count: Any
-
-
 @kernel
 def settle(me: Any) -> None:
     """The round's change of the model over the mass: what it is of the pushed sum."""
@@ -118,7 +112,7 @@ class PushSum(Mix, Checked):
         rows = (place.receivers, place.size)
         state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
         return MixPiece(
-            hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
+            hearing(share.fold), finish, push_whole.Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
             write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle, lift=lift,
         )  # fmt: skip
 

@@ -23,6 +23,7 @@ from archipel.parts.learn.primal import segment_at
 from archipel.parts.mix import dual, lent
 from archipel.parts.mix.groups import Room, room_for
 from archipel.parts.mix.looking import turn_of
+from archipel.parts.mix.mean import Sums
 from archipel.parts.protect.told import Known
 from archipel.privacy.noise import LAPLACE, disturb, release_key
 from archipel.turns import Turn
@@ -60,7 +61,7 @@ class Seeking(NamedTuple):
 
 
 Word = extended(lent.Word, "Word", "common")  # beside a peer's own model the common one
-Inbox = extended(lent.Inbox, "Inbox", "common")
+Inbox = extended(Sums, "Inbox", "common")  # sums by cluster, and of the common model
 
 
 @kernel
