@@ -229,9 +229,8 @@ class Pgfl(Admm):
         """The published form may diverge: measured, and refused unless forced."""
         taus = taus_of(self.tau, self.decay, setup.rounds)
         if self.start == "optimum" and setup.privacy is not None:
-            raise BadInput(
-                "algorithm.start", self.start, '"zero": at the optimum the duals are the data\'s own gradients'
-            )
+            right = '"zero": at the optimum the duals are the data\'s own gradients'
+            raise BadInput("algorithm.start", self.start, right)
         if self.form == "exact":
             return {}
         from archipel.theory import pgfl as theory

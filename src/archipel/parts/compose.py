@@ -163,9 +163,8 @@ def check_pairs(pieces: Pieces, parts: Parts) -> None:
     for name, needs in (("share", pieces.share.needs), ("mix", pieces.mix.needs)):
         for field in set(needs) - set(pieces.learn.state._fields):
             reader = type(getattr(parts, name)).__name__
-            raise BadInput(
-                "algorithm.learn.kind", type(parts.learn).__name__, f"one that keeps the {field} {reader} reads"
-            )
+            right = f"one that keeps the {field} {reader} reads"
+            raise BadInput("algorithm.learn.kind", type(parts.learn).__name__, right)
     read_by = pieces.learn.read_by
     if read_by and read_by not in pieces.share.needs + pieces.mix.needs:
         wrong = f"{type(parts.share).__name__} and {type(parts.mix).__name__}"

@@ -104,9 +104,8 @@ class AtBatch(Protect, Checked):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         if not isinstance(learn, GradientStep):
-            raise BadInput(
-                "algorithm.protect.kind", "at-batch", "another, or the learn part gradient-step: it pays for one"
-            )
+            right = "another, or the learn part gradient-step: it pays for one"
+            raise BadInput("algorithm.protect.kind", "at-batch", right)
         check_delta(self.delta, "algorithm.delta")
         scales, releases = self.scales(setup, learn.batch)
         free, rounds = self.noise == "published", setup.rounds
