@@ -24,7 +24,7 @@ HEAD = """# How fast, and what bounds it
 `make bench` writes this page. Every row is measured in one process, on one thread, in seconds of the processor, against
 
 - the same work as a person would write it in vectorised NumPy and sparse SciPy (`src/archipel/bench/renditions.py`);
-- the bare arithmetic (`src/archipel/simulate/kernels.py`): compiled loops over the same tables, without draws,
+- the bare arithmetic (`src/archipel/bench/kernels.py`): compiled loops over the same tables, without draws,
   absences, delays, messages or an engine.
 
 An *update* is a round of one client that has something to learn; of networks, a step of one client. Ratios are what

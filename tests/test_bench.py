@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from archipel import bench
-from archipel.bench import cases, measuring
+from archipel.bench import cases, kernels, measuring
 from archipel.errors import BadInput
 
 SMALL = {"w1": 7, "gossip": 40, "zcdp-nfl": 40, "servers": 500}
@@ -41,7 +41,7 @@ def test_the_bare_kernel_of_servers_is_their_arithmetic():
     federation = cases.servers(500).with_(algorithm=ClusterFl(), rounds=4, every=4, engine="plain")
     instance = federation.instance()
     of, engine = cases.agreeing(instance), federation.engine_of(instance)
-    cases.built("servers")(4, held(of), np.zeros(of.basis.shape[1]), float(instance.plan.settings.learn.penalty))
+    cases.built(kernels.servers)(4, held(of), np.zeros(of.basis.shape[1]), float(instance.plan.settings.learn.penalty))
     engine.advance(0, 4)
     client = instance.plan.tables["client"]
     for ours, theirs in ((client.model, of.models), (client.mix.dual, of.duals), (client.mix.base, of.bases[of.place])):

@@ -12,7 +12,7 @@ from archipel.algorithms.npfl import Nfl, Npfl, NpflRl
 from archipel.algorithms.pgfl import ClusterFl, Gfl, Pgfl
 from archipel.errors import BadInput
 from archipel.parts.mix import groups as discovery
-from archipel.parts.mix.groups import diameter
+from archipel.parts.mix.looking import diameter
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.scoring.deviation import adjusted_rand

@@ -211,9 +211,9 @@ def test_noisy_length_is_that_of_the_noise(kind):
 
 
 def test_steps_shrink_and_wait_for_a_comparator_that_moves():
-    still = [mirror.fitting_step(t, 2.0, 4.0, 0.0, 0.0) for t in range(100)]
+    still = [mirror.fitted_step(mirror.Pace(2.0, 4.0, 0.0, 0.0, 0.0, 0.5), t) for t in range(100)]
     np.testing.assert_allclose(still, 0.5 / np.sqrt(np.arange(1, 101)))
-    moving = np.array([mirror.fitting_step(t, 2.0, 4.0, 3.0, 0.5) for t in range(100)])
+    moving = np.array([mirror.fitted_step(mirror.Pace(2.0, 4.0, 3.0, 0.5, 0.0, 0.5), t) for t in range(100)])
     assert (np.diff(moving) < 0).all() and (moving > still).all()
 
 

@@ -13,9 +13,10 @@ from scipy import stats
 from archipel.draws import CHOICE, key_of, uniform
 from archipel.errors import BadInput
 from archipel.parts.ask import sampling
+from archipel.parts.ask.drawn import times_drawn
 from archipel.parts.ask.sampling import ByWeight, Optimal, Uniform, solve_p2
 from archipel.theory.pldp import out_of_order
-from reference.sampling import optimal_by_gradient, optimal_by_noise, optimality_gap, sampled
+from reference.sampling import choose, optimal_by_gradient, optimal_by_noise, optimality_gap, sampled
 
 
 def instance(seed, clients, spread=1.0):
@@ -130,12 +131,14 @@ def test_choice_agrees_with_an_obvious_search(seed, moment, clients, draws):
         ] += 1
     assert counts.tolist() == expected.tolist()
     assert counts.sum() == draws
+    ladder = sampling.ladder_of(chance)
+    assert counts.tolist() == [times_drawn(ladder, k, draws, key) for k in range(clients)]
 
 
 def sampled_rounds(chance, draws, rounds, seed):
     ladder, counts = sampling.ladder_of(chance), np.zeros((rounds, len(chance)), np.int64)
     for r in range(rounds):
-        sampling.choose(counts[r], ladder, draws, key_of(seed, 0, r))
+        choose(counts[r], ladder, draws, key_of(seed, 0, r))
     return counts
 
 
@@ -189,7 +192,8 @@ def test_compiled_choice_is_the_plain_one():
     @numba.njit
     def several(counts, ladder, draws, seed):
         for r in range(counts.shape[0]):
-            sampling.choose(counts[r], ladder, draws, key_of(seed, 0, r))
+            for k in range(counts.shape[1]):
+                counts[r, k] = times_drawn(ladder, k, draws, key_of(seed, 0, r))
 
     chance = instance(9, 6)[0]
     counts = np.zeros((40, 6), np.int64)

@@ -4,8 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from archipel.draws import key_of
-from archipel.parts.ask.sampling import _log_price, choose, ladder_of, p2_terms
+from archipel.draws import CHOICE, key_of, uniform
+from archipel.parts.ask.sampling import _log_price, ladder_of, p2_terms
+
+
+def choose(counts: Any, ladder: Any, draws: int, key: Any) -> None:
+    """S_r ~ W(N, K, q): how often each client is drawn, K times with replacement."""
+    numbers = [uniform(key, CHOICE, draw) for draw in range(draws)]
+    places = np.minimum(np.searchsorted(ladder, numbers, side="right"), len(ladder) - 1)
+    counts[:] = np.bincount(places, minlength=len(ladder))
 
 
 def sampled(chance: Any, draws: int, seed: int, moment: int) -> Any:

@@ -130,7 +130,7 @@ def test_the_sound_form_keeps_to_its_bound(kind, scale):
     map_settings = mirror.entropy(region) if kind == "entropy" else mirror.euclidean(region)
     width = mirror.width(map_settings)
     length = mirror.noisy_length(1.0, scale, size, "laplace", map_settings)
-    steps = [mirror.fitting_step(t, width, length, 0.0, 0.0) for t in range(rounds)]
+    steps = [mirror.fitted_step(mirror.Pace(width, length, 0.0, 0.0, 0.0, 0.5), t) for t in range(rounds)]
     marks, found, limits = np.array([50, 100, 200, 400]), [], []
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -201,7 +201,7 @@ def test_the_sound_form_keeps_to_its_bound_where_the_comparator_moves(pace):
     map_settings = mirror.euclidean(regions.ball(2))
     width, length = mirror.width(map_settings), 1 + np.linalg.norm(losses.centres, axis=-1).max()
     moves = mirror.pace_of(0.7 * pace * rounds**0.5, map_settings)
-    steps = [mirror.fitting_step(t, width, length, moves, 0.5) for t in range(rounds)]
+    steps = [mirror.fitted_step(mirror.Pace(width, length, moves, 0.5, 0.0, 0.5), t) for t in range(rounds)]
     graph = random_digraph(clients, rng)
     models, rarity = play(lambda t, u, x: x - losses.centres[t, u], graph, map_settings, steps)
     marks = np.array([50, 100, 200, 400])

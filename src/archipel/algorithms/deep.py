@@ -14,8 +14,7 @@ import numpy as np
 from archipel.describe import key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
-from archipel.parts.ask import drawn
-from archipel.parts.ask.drawn import Drawn
+from archipel.parts.ask.drawn import Drawn, measured
 from archipel.parts.ask.sampling import SAMPLINGS
 from archipel.parts.compose import Parts, composed, is_mutual
 from archipel.parts.kind import Composition
@@ -57,7 +56,20 @@ class Deep(Composition):
 
 
 @dataclass(frozen=True)
-class FedAvgDeep(Deep):
+class LocalTraining(Deep):
+    """What kinds have in common whose clients train for some epochs."""
+
+    step: float = key(0.1, "the learning rate", above=0, symbol="eta")
+    batch: int = key(32, "samples in a step", at_least=1, symbol="B")
+    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, at_most=1_000_000, symbol="E")
+    local_steps: int = key(0, "steps in a round, at most; 0: whole epochs", at_least=0)
+
+    def epochs_of(self) -> Epochs:
+        return Epochs(self.step, self.batch, self.epochs, self.local_steps)
+
+
+@dataclass(frozen=True)
+class FedAvgDeep(LocalTraining):
     """The server averages what the clients that it asks make of its model, each weighed by its samples.
 
     A client takes `epochs` passes over its samples in batches, or at most `local_steps` steps where that is not 0.
@@ -69,10 +81,6 @@ class FedAvgDeep(Deep):
     Among peers everyone trains its own model and then mixes it with its neighbours', who all count as their links say.
     """
 
-    step: float = key(0.1, "the learning rate", above=0, symbol="eta")
-    batch: int = key(32, "samples in a step", at_least=1, symbol="B")
-    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, at_most=1_000_000, symbol="E")
-    local_steps: int = key(0, "steps in a round, at most; 0: whole epochs", at_least=0)
     asked: float = key(1.0, "chance that a server asks a client that is there", above=0, at_most=1)
     sampling: str = key("", "how a server draws whom it asks", choices=("", *SAMPLINGS))
     draws: int = key(3, "how often it draws in a round", at_least=1, symbol="K")
@@ -80,14 +88,13 @@ class FedAvgDeep(Deep):
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
 
     def own_parts(self, setup: Setup) -> Parts:
-        learn = Epochs(self.step, self.batch, self.epochs, self.local_steps)
         asks = Drawn(self.sampling, self.draws, self.pretrain) if self.sampling else None
         if asks is not None and self.asked != 1:
             raise BadInput("algorithm.asked", self.asked, f"1, as sampling is {self.sampling}: it says who is asked")
         share = Whole(change=bool(setup.graph.servers))
         told = setup.task.hides_sizes and asks is None  # who alone knows how many samples it has says so in its words
         mix: Any = BySamples(self.limit) if told else Mean(self.limit, by_samples=True)
-        return Parts(learn, Openly(), share, Mean(0) if self.noises_sums else mix, self.asked, asks)
+        return Parts(self.epochs_of(), Openly(), share, Mean(0) if self.noises_sums else mix, self.asked, asks)
 
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns."""
@@ -95,16 +102,12 @@ class FedAvgDeep(Deep):
             self.refuse_table(setup, "no protection")
         plan = super().plan(setup)
         if self.sampling:
-            plan = plan._replace(measure=partial(measured_draws, plan.settings.asked, 0.0))
+            plan = plan._replace(measure=partial(measured, plan.settings.asked, 0.0))
         return plan
 
 
-def measured_draws(draws: Any, tradeoff: float, tables: dict[str, Any], round: int) -> dict[str, Any]:
-    return drawn.measured(tables, draws, tradeoff)
-
-
 @dataclass(frozen=True)
-class DpFedAvgDeep(Deep):
+class DpFedAvgDeep(LocalTraining):
     """FedAvg that protects whole clients: changes clipped to `clip`, noise for (epsilon, delta) over the run.
 
     A client is in a sum once, so a message that is late is lost. Among several servers each protects its own clients.
@@ -115,18 +118,13 @@ class DpFedAvgDeep(Deep):
         "digraph": "the noise is added by a server that is trusted",
     }
 
-    step: float = key(0.1, "the learning rate", above=0, symbol="eta")
-    batch: int = key(32, "samples in a step", at_least=1, symbol="B")
-    epochs: int = key(1, "passes over a client's samples in a round", at_least=1, at_most=1_000_000, symbol="E")
-    local_steps: int = key(0, "steps in a round, at most; 0: whole epochs", at_least=0)
     asked: float = key(0.5, "chance that a server asks a client, in secret", above=0, at_most=1)
     clip: float = key(1.0, "of what a client changes in a round", above=0)
     epsilon: float = key(8.0, "what a client may pay over the run", above=0)
     delta: float = key(1e-5, "the chance that it pays more", above=0, below=1)
 
     def own_parts(self, setup: Setup) -> Parts:
-        learn = Epochs(self.step, self.batch, self.epochs, self.local_steps)
-        return Parts(learn, AtMix(), Whole(change=True), Mean(0), self.asked)
+        return Parts(self.epochs_of(), AtMix(), Whole(change=True), Mean(0), self.asked)
 
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns."""

@@ -38,9 +38,7 @@ class DpFedAvg(Composition):
     gradient: float = key(1.0, "how long gradients are where no [privacy] table clips them", above=0)
 
     def own_parts(self, setup: Setup) -> Parts:
-        learn = Offered(
-            radius=self.radius, step=self.step, decay=self.decay, gradient=self.gradient, asked=self.asked
-        )  # fmt: skip
+        learn = Offered(radius=self.radius, step=self.step, decay=self.decay, gradient=self.gradient, asked=self.asked)
         return Parts(learn, Openly() if setup.privacy is None else AtGradient(), OfferedSteps(), Mean(0), self.asked)
 
     def plan(self, setup: Setup) -> Plan:

@@ -20,7 +20,8 @@ from archipel.parts.learn.primal import acting
 from archipel.parts.learn.solve import guard_of, solver_of
 from archipel.parts.mix import lent, seeking
 from archipel.parts.mix.dual import Consensus, degrees_of
-from archipel.parts.mix.groups import check_look, curvature_of, diameter
+from archipel.parts.mix.looking import curvature_of, hops_of
+from archipel.parts.mix.mean import Sums
 from archipel.parts.protect.told import Priced, pay_for, priced, together
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.problems.clustered import segments
@@ -86,13 +87,12 @@ class Npfl(Admm):
         if not discovers:
             act = acting(pay_for(policy, said), step, exact.tell, lent.say, True)
             word = lent.Word(np.zeros(task.size), np.zeros(1, np.uint8))
-            inbox = lent.Inbox(np.zeros((count, task.size)), np.zeros(count, np.int64))
+            inbox = Sums(np.zeros((count, task.size)), np.zeros(count, np.int64))  # by cluster
             turn = Turn("peer", "peer", act, lent.hear, lent.merge, word, inbox)
             tables = {"peer": node(table, learners, made.state, state)}
             settings = settings_of(learn, made.settings, mixed)
             return Plan(tables, (turn,), settings, {0: task.size}, measure=measure, accountant=made.accountant)
-        hops = max(1, diameter(setup.graph.links(), task.clients))
-        check_look(self.look, hops)
+        hops = hops_of(self.look, setup.graph.links(), task.clients)
         pay = pay_for(policy, seeking.reach_of_both(said))
         act = acting(pay, seeking.stepping(step, solve), seeking.telling(exact.tell), seeking.say, True)
         sought = seeking.Seeking(

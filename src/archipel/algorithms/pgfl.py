@@ -21,7 +21,8 @@ from archipel.parts.learn.solve import factors, guard_of, solver_of, solving_sta
 from archipel.parts.mix import cluster_admm as servers
 from archipel.parts.mix import seeking_servers as seeking
 from archipel.parts.mix.borrow import taus_of
-from archipel.parts.mix.groups import check_look, curvature_of, diameter
+from archipel.parts.mix.looking import curvature_of, hops_of, turn_of
+from archipel.parts.mix.mean import Sums
 from archipel.parts.protect.told import pay_for, priced, tell
 from archipel.parts.share.whole import Model
 from archipel.problems.clustered import segments
@@ -107,13 +108,12 @@ class Pgfl(Admm):
         turns, sizes = self.turns(view, task.size, act, take, some), [task.size, view.clusters * task.size, task.size]
         settings, measure = settings_of(learned, made.settings, mixed), self.measuring(setup, view)
         if discovers:
-            hops = max(1, diameter(setup.graph.links(), view.servers))
-            check_look(self.look, hops)
+            hops = hops_of(self.look, setup.graph.links(), view.servers)
             gain = self.penalty / curvature_of(self.curvature, task.loss)
             settings = settings._replace(across=seeking.Seeking(self.look, hops, gain, self.most))
             server.mix.known[:, 1:], server.mix.used[:, 1:] = 0, 0
             server = server._replace(across=seeking.seekers(setup, view.place, view.members, self.most))
-            turns, measure = (turns[0], seeking.turn_of(setup), *turns[1:]), None
+            turns, measure = (turns[0], turn_of("server", seeking.sign, seeking.relabel, setup), *turns[1:]), None
             sizes.insert(1, task.clients * task.size)
         tables = {"client": client, "server": server}
         return Plan(tables, turns, settings, dict(enumerate(sizes)), measure=measure, accountant=made.accountant)
@@ -127,7 +127,7 @@ class Pgfl(Admm):
     def acts(self, loss: int, policy: Any, radius: float) -> tuple[Any, Any]:
         """What a client does, and how it takes its server's answer."""
         solve, write = solver_of(loss, radius), clients.follow_and_say if self.form == "exact" else clients.say_after
-        minimise = (clients.in_ball if radius < np.inf else clients.in_place)(solve, loss == SQUARED)
+        minimise = clients.minimising(solve, loss == SQUARED, radius < np.inf)
         say = clients.openly(write) if policy is None else clients.noised(tell, write)
         published = clients.take_published_openly if policy is None else clients.take_published
         take = clients.take_exact if self.form == "exact" else published
@@ -139,7 +139,7 @@ class Pgfl(Admm):
         cube, count = np.zeros((view.clusters, size)), np.zeros(view.clusters, np.int64)
         heard = servers.Heard(np.zeros((view.members, size)), np.zeros(view.members, np.int64))
         gather, mix = (servers.solve, servers.agree) if exact else (servers.aggregate, servers.average)
-        around, said = servers.Neighbours(cube, count), servers.Aggregates(cube, np.zeros(view.clusters, np.uint8))
+        around, said = Sums(cube, count), servers.Aggregates(cube, np.zeros(view.clusters, np.uint8))
         answer = servers.Answer(np.zeros(size), np.zeros(1, np.uint8), np.zeros(1, np.uint8))
         merge = servers.merging(mix, asking)
         return (
@@ -229,9 +229,8 @@ class Pgfl(Admm):
         """The published form may diverge: measured, and refused unless forced."""
         taus = taus_of(self.tau, self.decay, setup.rounds)
         if self.start == "optimum" and setup.privacy is not None:
-            raise BadInput(
-                "algorithm.start", self.start, '"zero": at the optimum the duals are the data\'s own gradients'
-            )
+            right = '"zero": at the optimum the duals are the data\'s own gradients'
+            raise BadInput("algorithm.start", self.start, right)
         if self.form == "exact":
             return {}
         from archipel.theory import pgfl as theory

@@ -93,5 +93,5 @@ def measured(settings: Any, tradeoff: float, tables: dict[str, Any], round: int)
     mine = tables["client"].protect
     with np.errstate(divide="ignore"):
         noise = np.where(mine.mu[:, 0] > 0, settings.protect.change / mine.mu[:, 0], np.nan)
-    told = drawn.measured(tables, settings.asked, tradeoff if settings.asked.sampling else 1.0)
+    told = drawn.measured(settings.asked, tradeoff if settings.asked.sampling else 1.0, tables, round)
     return told | {"stopped.node": mine.stopped[:, 0].copy(), "noise.node": noise}

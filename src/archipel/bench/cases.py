@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.bench import renditions
+from archipel.bench import kernels, renditions
 from archipel.node import table_of
 
 Play = Callable[[int], Any]
@@ -89,23 +89,22 @@ def servers(clients: int) -> Any:
 # --- the bare arithmetic --------------------------------------------------------------------------------------------
 
 
-def built(name: str) -> Callable[..., Any]:
-    from archipel.simulate import kernels
+def built(kernel: Callable[..., Any]) -> Callable[..., Any]:
     from archipel.simulate.compile import build
 
-    return build(vars(kernels)[name])
+    return build(kernel)
 
 
 def bare_star(instance: Any) -> Play:
     clients, source, size = instance.task.clients, instance.task.source, renditions.FEATURES
     models, z = table_of((clients, size), np.float32), table_of((size,), np.float32)
     x = np.random.default_rng(0).standard_normal((clients, 4)).astype(np.float32)
-    y, kernel = x.sum(1), built("features")
+    y, kernel = x.sum(1), built(kernels.features)
     return lambda rounds: kernel(rounds, models, x, y, z, source, np.float32(0.4))
 
 
 def bare_mean(instance: Any) -> Play:
-    source, kernel = instance.task.source, built("mean")
+    source, kernel = instance.task.source, built(kernels.mean)
     models, words = (table_of((instance.task.clients, source.x.shape[1]), source.x.dtype) for _ in range(2))
     server = models[0].copy()
     return lambda rounds: kernel(rounds, models, words, source.x, source.y, server, models.dtype.type(0.001))
@@ -113,7 +112,7 @@ def bare_mean(instance: Any) -> Play:
 
 def bare_peers(instance: Any) -> Play:
     """A digraph's peers have one sample each, as if it were drawn."""
-    edges, task, kernel = instance.links["peer", "peer"][0], instance.task, built("graph")
+    edges, task, kernel = instance.links["peer", "peer"][0], instance.task, built(kernels.graph)
     real = instance.plan.tables["peer"].model.dtype.type
     models, words = (table_of((task.clients, task.size), real) for _ in range(2))
     if task.streams:
@@ -160,8 +159,6 @@ def servers_moved(instance: Any) -> float:
 
 def agreeing(instance: Any) -> Any:
     """The tables of PGFL for its bare kernel, all at zero."""
-    from archipel.simulate.kernels import Agreeing
-
     client, graph = instance.plan.tables["client"], instance.graph
     data, weight = client.learn.data, client.learn.shrinkage + instance.plan.settings.learn.penalty
     shrunk, place = -data.curve[:, 0] / (data.curve[:, 0] + weight), graph.server * graph.clusters + graph.cluster
@@ -169,13 +166,13 @@ def agreeing(instance: Any) -> Any:
     models, duals, bases, sums = map(table_of, (shape, shape, (places, shape[1]), (places, shape[1])))
     own = (placed(data.basis[:, 0]), placed(shrunk), placed(data.moment[:, 0]), 1.0 / weight[:, 0])
     share = 1.0 / np.maximum(np.bincount(place, minlength=places), 1)
-    return Agreeing(models, duals, *own, place, bases, sums, share)
+    return kernels.Agreeing(models, duals, *own, place, bases, sums, share)
 
 
 def bare_servers(instance: Any) -> Play:
     from archipel.simulate.records import held
 
-    of, kernel, penalty = agreeing(instance), built("servers"), float(instance.plan.settings.learn.penalty)
+    of, kernel, penalty = agreeing(instance), built(kernels.servers), float(instance.plan.settings.learn.penalty)
     tables, along = held(of), np.zeros(of.basis.shape[1])
     return lambda rounds: kernel(rounds, tables, along, penalty)
 

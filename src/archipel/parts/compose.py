@@ -6,9 +6,7 @@
 - `digraph`: the same over links that go one way, where means are pushed.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +14,6 @@ import numpy as np
 from archipel.errors import BadInput
 from archipel.parts import (
     NONE,
-    Empty,
     LearnPiece,
     MixPiece,
     Node,
@@ -24,26 +21,9 @@ from archipel.parts import (
     ProtectPiece,
     Settings,
     SharePiece,
+    acting,
     empty,
     start_of,
-)
-from archipel.parts.acting import (
-    acting,
-    as_learned,
-    beginning,
-    forget,
-    merging_across,
-    merging_inside,
-    merging_noised,
-    merging_openly,
-    merging_shared,
-    side_by_side,
-    speaking,
-    taking,
-    taking_openly,
-    taking_shared,
-    telling,
-    viewing,
 )
 from archipel.parts.forging import forge_of
 from archipel.parts.mix.mean import Mean
@@ -123,15 +103,16 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         raise BadInput("algorithm.mix.kind", type(mixing).__name__, right)
     mix = inside(mix, learn, share, parts, place, setup.attack is not None)
     if at_mix:
-        mix = mix._replace(finish=merging_noised(mix.finish, protect.at_mix))
+        mix = mix._replace(finish=acting.merging_noised(mix.finish, protect.at_mix))
     if protect.summed is not None:
         mix = protect.summed(mix)
     if learn.shared is not None and setup.start is not None:
         raise BadInput("--from", "weights", "a complete state: what this learn part plays are sums of all gradients")
     if learn.shared is not None:
-        share = share._replace(write=viewing(share.write, learn.shared), tell=viewing(share.tell, learn.shared))
-        written = viewing(mix.write, learn.shared) if mix.write else None
-        mix = mix._replace(finish=merging_shared(mix.finish, learn.shared, learn.settle), write=written)
+        write, tell = (acting.viewing(way, learn.shared) for way in (share.write, share.tell))
+        share = share._replace(write=write, tell=tell)
+        written = acting.viewing(mix.write, learn.shared) if mix.write else None
+        mix = mix._replace(finish=acting.merging_shared(mix.finish, learn.shared, learn.settle), write=written)
     if asks is not None and (mix.write is not None or mix.tell is not None):
         raise BadInput("algorithm.ask.kind", "drawn", "none: this mix has words of its own, which carry no share")
     if asks is not None and mix.unweighted:
@@ -174,7 +155,7 @@ def inside(
     if learn.project is None:
         right = f"0: what is late would make models leave the {region}, and entropy has no way back"
         raise BadInput("algorithm.mix.limit", mix.late, right)
-    return mix._replace(finish=merging_inside(mix.finish, learn.project))
+    return mix._replace(finish=acting.merging_inside(mix.finish, learn.project))
 
 
 def check_pairs(pieces: Pieces, parts: Parts) -> None:
@@ -182,9 +163,8 @@ def check_pairs(pieces: Pieces, parts: Parts) -> None:
     for name, needs in (("share", pieces.share.needs), ("mix", pieces.mix.needs)):
         for field in set(needs) - set(pieces.learn.state._fields):
             reader = type(getattr(parts, name)).__name__
-            raise BadInput(
-                "algorithm.learn.kind", type(parts.learn).__name__, f"one that keeps the {field} {reader} reads"
-            )
+            right = f"one that keeps the {field} {reader} reads"
+            raise BadInput("algorithm.learn.kind", type(parts.learn).__name__, right)
     read_by = pieces.learn.read_by
     if read_by and read_by not in pieces.share.needs + pieces.mix.needs:
         wrong = f"{type(parts.share).__name__} and {type(parts.mix).__name__}"
@@ -196,98 +176,82 @@ def is_mutual(graph: Any) -> bool:
     return len(graph.across) == 1 and not graph.one_way
 
 
-def nodes(pieces: Pieces, start: Callable[[], Any], mix: Any, across: Any, keeps: bool) -> Node:
-    """The table of those that have data; `start` makes their models."""
-    table = start()
-    before = start() if keeps else np.zeros((len(table), 0), table.dtype)
-    return Node(table, before, pieces.learn.state, pieces.protect.state, pieces.share.state, mix, across)
+def keeps_before(setup: Setup, pieces: Pieces) -> bool:
+    """Whether anyone asks what a model was before a round's learning."""
+    return setup.attack is not None or any(piece.before for piece in pieces)
 
 
-def keeps_before(pieces: Pieces) -> bool:
-    return pieces.learn.before or pieces.protect.before or pieces.share.before or pieces.mix.before
+def nodes(setup: Setup, pieces: Pieces, parts: Parts, mix: Any) -> Node:
+    """The table of those that have data."""
+    learn, protect, share, _ = pieces
+    table, keeps = start_of(parts.learn, setup), keeps_before(setup, pieces)
+    before = start_of(parts.learn, setup) if keeps else np.zeros((len(table), 0), table.dtype)
+    return Node(table, before, learn.state, protect.state, share.state, mix, empty(len(table)))
+
+
+def turn_of(setup: Setup, pieces: Pieces, ends: tuple[str, str], finish: Any, settle: Any, lift: Any) -> Turn:
+    """Those that have data learn and say something of it; who hears them mixes."""
+    learn, protect, share, mix = pieces
+    write, begin = mix.write or share.write, acting.beginning(learn, keeps_before(setup, pieces))
+    acts = protect.word, write, begin, settle, lift, protect.rebase or acting.forget
+    return Turn(
+        *ends, acting.acting(learn.learn, *acts), mix.hear, finish, mix.word or share.word, mix.inbox,
+        forge_of(setup, write, learn), acting.side_by_side(learn, *acts), mix.adds,
+    )  # fmt: skip
 
 
 def plan_of_peers(setup: Setup, pieces: Pieces, parts: Parts) -> Plan:
     learn, protect, share, mix = pieces
-    write, word = (share.write, share.word) if mix.write is None else (mix.write, mix.word)
-    settle = as_learned if learn.weighs or mix.settle is None else mix.settle
-    keeps = keeps_before(pieces) or setup.attack is not None
-    lift = mix.lift if protect.rebase and settle is not as_learned else forget
-    acts = protect.word, write, beginning(learn, keeps), settle, lift, protect.rebase or forget
-    settings = settings_of(pieces, NONE, 1.0)
-    count = setup.task.clients
-    table = nodes(pieces, partial(start_of, parts.learn, setup), mix.state, empty(count), keeps)
-    finish = merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
-    turn = Turn(
-        "peer", "peer", acting(learn.learn, *acts), mix.hear, finish, word, mix.inbox,
-        forge_of(setup, write, learn), side_by_side(learn, *acts),
-    )  # fmt: skip
-    weigh = metropolis if is_mutual(setup.graph) else None
+    settle = acting.as_learned if learn.weighs or mix.settle is None else mix.settle
+    lift = mix.lift if protect.rebase and settle is not acting.as_learned else acting.forget
+    finish = acting.merging_openly(mix.finish, protect.rebase) if protect.rebase else mix.finish
+    turn, table = turn_of(setup, pieces, ("peer", "peer"), finish, settle, lift), nodes(setup, pieces, parts, mix.state)
     return Plan(
-        {"peer": table}, (turn,), settings, {0: share.parameters + mix.more}, mix.late, accountant=protect.accountant,
-        weigh=weigh, plain_only=learn.plain_only,
+        {"peer": table}, (turn,), settings_of(pieces, NONE, 1.0), {0: share.parameters + mix.more}, mix.late,
+        accountant=protect.accountant, weigh=metropolis if is_mutual(setup.graph) else None,
+        plain_only=learn.plain_only,
     )  # fmt: skip
 
 
 def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Plan:
     learn, protect, share, mix = pieces
-    graph, size, dtype = setup.graph, setup.task.size, setup.dtype
-    keeps = keeps_before(pieces) or setup.attack is not None
-    write = mix.write or share.write
-    acts = protect.word, write, beginning(learn, keeps), as_learned, forget, protect.rebase or forget
-    take = (taking_openly if protect.rebase else taking)(mix.take or share.take)
-    told, forge = telling(mix.tell or share.tell, protect.every), forge_of(setup, write, learn)
+    graph, size = setup.graph, setup.task.size
+    take = (acting.taking_openly if protect.rebase else acting.taking)(mix.take or share.take)
     if learn.shared is not None:
-        take = taking_shared(share.take, learn.shared, learn.settle)
+        take = acting.taking_shared(share.take, learn.shared, learn.settle)
+    tell = acting.telling(mix.tell or share.tell, protect.every) if asks is None else asks.tell
     turns: tuple[Any, ...] = (
-        Tell("server", "client", told if asks is None else asks.tell, take, mix.told or share.told),
-        Turn(
-            "client",
-            "server",
-            acting(learn.learn, *acts),
-            mix.hear,
-            mix.finish,
-            mix.word or share.word,
-            mix.inbox,
-            forge,
-            side_by_side(learn, *acts),
-            mix.adds,
-        ),
+        Tell("server", "client", tell, take, mix.told or share.told),
+        turn_of(setup, pieces, ("client", "server"), mix.finish, acting.as_learned, acting.forget),
     )
     parameters = {0: share.told_parameters + mix.more, 1: share.parameters + mix.more}
     across: Any = None
     if graph.servers > 1:
-        place = Place(graph.servers, most_heard(graph.across), True, False, False, size, dtype)
+        place = Place(graph.servers, most_heard(graph.across), True, False, False, size, setup.dtype)
         whole = Whole().make(setup)
         across = inside(parts.mix.across().make(setup, whole, place), learn._replace(read_by=""), whole, parts, place)
         write, finish = whole.write, across.finish
         if learn.shared is not None:
-            write, finish = viewing(write, learn.shared), merging_shared(finish, learn.shared, learn.settle)
-        merge = merging_across(finish)
-        turns += (Turn("server", "server", speaking(write), across.hear, merge, whole.word, across.inbox),)
+            write = acting.viewing(write, learn.shared)
+            finish = acting.merging_shared(finish, learn.shared, learn.settle)
+        merge = acting.merging_across(finish)
+        turns += (Turn("server", "server", acting.speaking(write), across.hear, merge, whole.word, across.inbox),)
         parameters[2] = size
-    asked = parts.asked if asks is None else asks.settings
-    settings = settings_of(pieces, across.settings if across else NONE, asked)
-    count = setup.task.clients
-    table = nodes(pieces, partial(start_of, parts.learn, setup), empty(count), empty(count), keeps)
-    model = start_of(parts.learn, setup, "servers")
-    nothing: Empty = empty(graph.servers)
+    settings = settings_of(pieces, across.settings if across else NONE, parts.asked if asks is None else asks.settings)
+    model, nothing = start_of(parts.learn, setup, "servers"), empty(graph.servers)
+    before = model.copy() if mix.before else model[:, :0].copy()
+    states = [nothing if piece.server_state is None else piece.server_state for piece in (learn, protect, share)]
     server = Node(
-        model, model[:, :0].copy() if not mix.before else model.copy(),
-        learn.server_state if learn.server_state is not None else nothing,
-        protect.server_state if protect.server_state is not None else nothing,
-        share.server_state if share.server_state is not None else nothing, mix.state,
-        across.state if across else nothing,
+        model, before, states[0], states[1], states[2], mix.state, across.state if across else nothing
     )  # fmt: skip
+    tables = {"client": nodes(setup, pieces, parts, empty(setup.task.clients)), "server": server}
     return Plan(
-        {"client": table, "server": server}, turns, settings, parameters, mix.late, accountant=protect.accountant,
+        tables, turns, settings, parameters, mix.late, accountant=protect.accountant,
         weigh=metropolis if graph.servers > 1 else None, plain_only=learn.plain_only, masks=protect.masks,
         trusted=parts.protect.where == "mix",
     )  # fmt: skip
 
 
 def settings_of(pieces: Pieces, across: Any, asked: Any) -> Settings:
-    alone = int(pieces.learn.alone)
-    return Settings(
-        pieces.learn.settings, pieces.protect.settings, pieces.share.settings, pieces.mix.settings, across, asked, alone
-    )
+    learn, protect, share, mix = (piece.settings for piece in pieces)
+    return Settings(learn, protect, share, mix, across, asked, int(pieces.learn.alone))

@@ -13,7 +13,7 @@ import numpy as np
 
 from archipel.draws import LIE, key_of, normal
 from archipel.errors import BadInput
-from archipel.node import Moment, assign, kernel, row
+from archipel.node import Moment, assign, fill, kernel, row
 from archipel.parts import LearnPiece
 from archipel.turns import Setup
 
@@ -87,9 +87,8 @@ def knowing(shared: Any) -> Any:
     @kernel
     def learn_of(nodes: Any, lates: Any, lies: Any) -> None:
         """The mean of what honest clients changed, and its deviation, parameter by parameter."""
-        for j in range(lies.mean.shape[0]):
-            lies.mean[j] = 0
-            lies.deviation[j] = 0
+        fill(lies.mean, 0)
+        fill(lies.deviation, 0)
         honest = 0
         for k in range(lates.shape[0]):
             if lates[k] != SILENT and lies.liar[k] == 0:

@@ -65,8 +65,9 @@ def into_ball(out: Any, x: Any, radius: Any) -> None:
     out[:] = x * (radius / length) if length > radius else x
 
 
+@fast(into_ball)
 @exact
-def into_ball_exactly(out: Any, x: Any, radius: Any) -> None:
+def into_ball_loop(out: Any, x: Any, radius: Any) -> None:
     real = out.dtype.type
     square = real(0)
     for j in range(x.shape[0]):
@@ -75,11 +76,6 @@ def into_ball_exactly(out: Any, x: Any, radius: Any) -> None:
     shrink = real(radius / length) if length > radius else real(1)
     for j in range(x.shape[0]):
         out[j] = x[j] * shrink
-
-
-@fast(into_ball)
-def into_ball_loop(out: Any, x: Any, radius: Any) -> None:
-    into_ball_exactly(out, x, radius)
 
 
 def into_box(out: Any, x: Any, low: Any, high: Any) -> None:
@@ -106,8 +102,9 @@ def onto_simplex(out: Any, x: Any, total: Any, floor: Any) -> None:
     out[:] = np.maximum(x - shifts[kept - 1], 0) + least
 
 
+@fast(onto_simplex)
 @exact
-def onto_simplex_exactly(out: Any, x: Any, total: Any, floor: Any) -> None:
+def onto_simplex_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
     """Without sorting: drop what is below the shift until nothing drops (Michelot, JOTA 50, 1986); exact."""
     size = x.shape[0]
     least = floor * total / size
@@ -127,11 +124,6 @@ def onto_simplex_exactly(out: Any, x: Any, total: Any, floor: Any) -> None:
         shift, kept = (above - rest) / count, count
     for j in range(size):
         out[j] = max(x[j] - shift, 0.0) + least
-
-
-@fast(onto_simplex)
-def onto_simplex_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
-    onto_simplex_exactly(out, x, total, floor)
 
 
 @exact

@@ -236,7 +236,7 @@ _enabled: set[Any] = set()
 def _bind(plain: Callable[..., Any], loop: Callable[..., Any]) -> None:
     """The loop stands in for the NumPy verb in compiled code."""
     names = ", ".join(inspect.signature(loop).parameters)
-    overload(plain, strict=False, jit_options={"fastmath": MATH} | INLINE)(
+    overload(plain, strict=False, jit_options={"fastmath": math_of(loop)} | INLINE)(
         eval(f"lambda {names}: loop", {"loop": loop})
     )
 

@@ -8,32 +8,9 @@ import numpy as np
 from archipel.node import FEW, Few, tabled, weight_of
 from archipel.part import WHOLE
 from archipel.problems.task import Ahead
+from archipel.simulate import openings, rounds
 from archipel.simulate.instance import Instance
-from archipel.simulate.openings import (
-    SOON,
-    as_observed,
-    everyone,
-    opening,
-    opening_at_servers,
-    opening_by_act,
-    opening_by_tell,
-    sampled,
-)
-from archipel.simulate.rounds import (
-    SILENT,
-    UPDATES,
-    Board,
-    Mail,
-    Routes,
-    acting,
-    acting_without_data,
-    delivering,
-    delivering_to_some,
-    forging,
-    nodes_of,
-    others_of,
-    telling,
-)
+from archipel.simulate.rounds import SILENT, UPDATES, Board, Mail, Routes, nodes_of, others_of
 from archipel.topology.links import places_of
 from archipel.turns import Tell
 
@@ -101,16 +78,16 @@ def rounds_of(instance: Instance, parts: int, step_by_step: bool = True) -> Roun
         table = {end: nodes_of if end == role else others_of for end in (turn.sender, turn.receiver)}
         if isinstance(turn, Tell):
             ends = table[turn.sender], table[turn.receiver]
-            add(telling(turn.tell, turn.take, *ends, turn.receiver == role), mails[i], turn.receiver)
+            add(rounds.telling(turn.tell, turn.take, *ends, turn.receiver == role), mails[i], turn.receiver)
             continue
         if i >= done and turn.sender == role:
-            add(acting(sampled if task.streams else task.observe, turn.act), mails[i], turn.sender)
+            add(rounds.acting(openings.sampled if task.streams else task.observe, turn.act), mails[i], turn.sender)
         elif i >= done:
-            add(acting_without_data(turn.act), mails[i], turn.sender)
+            add(rounds.acting_without_data(turn.act), mails[i], turn.sender)
         if turn.forge is not None:
-            add(forging(turn.forge.run), mails[i], turn.sender)
+            add(rounds.forging(turn.forge.run), mails[i], turn.sender)
         among = turn.sender == turn.receiver
-        step = delivering(turn.hear, turn.merge, table[turn.receiver], among, turn.receiver == role)
+        step = rounds.delivering(turn.hear, turn.merge, table[turn.receiver], among, turn.receiver == role)
         add(step, mails[i], turn.receiver)
     others = [table for name, table in plan.tables.items() if name != role]
     rows = task.clients if later else parts
@@ -151,7 +128,7 @@ def defers(instance: Instance) -> bool:
 
 def some_nodes() -> Few:
     """Place for nodes that are looked at together, and for the numbers of those that come after the last."""
-    whole = np.zeros(FEW + SOON, np.int64)
+    whole = np.zeros(FEW + openings.SOON, np.int64)
     draws = whole.astype(float)
     return Few(whole, whole.copy(), whole.astype(np.uint64), draws, draws.copy(), whole.copy(), np.zeros(2, np.int64))
 
@@ -159,21 +136,21 @@ def some_nodes() -> Few:
 def opening_of(plan: Any, task: Any, role: str, mails: list[Mail], add: Callable[..., None]) -> int:
     """The first step; how many turns have had their act by it."""
     first, *rest = plan.turns
-    ahead = task.ahead or Ahead(everyone, as_observed(task.observe))
+    ahead = task.ahead or Ahead(openings.everyone, openings.as_observed(task.observe))
     acts = sum(not isinstance(turn, Tell) and turn.sender == role for turn in plan.turns)
     once = ahead._replace(look=ahead.view) if ahead.view and acts == 1 else ahead  # nobody looks again
     if isinstance(first, Tell) and first.receiver == role and rest and not isinstance(rest[0], Tell):
         if rest[0].sender == role:
-            add(opening_by_tell(once, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
+            add(openings.opening_by_tell(once, first.tell, first.take, rest[0].act), (mails[0], mails[1]), role)
             return 2
     elif not isinstance(first, Tell) and first.sender == role:
         if mails[0].width:
-            deliver = delivering_to_some(first.hear, first.merge, others_of, False, False)
-            add(opening_at_servers(once, first.act, deliver), mails[0], first.receiver)
+            deliver = rounds.delivering_to_some(first.hear, first.merge, others_of, False, False)
+            add(openings.opening_at_servers(once, first.act, deliver), mails[0], first.receiver)
         else:
-            add(opening_by_act(once, first.act), mails[0], role)
+            add(openings.opening_by_act(once, first.act), mails[0], role)
         return 1
-    add(opening(ahead), mails[0], role)
+    add(openings.opening(ahead), mails[0], role)
     return 0
 
 

@@ -1,7 +1,6 @@
 """Runs a federation: seeds side by side, measurements on the way, what was done so far kept on Ctrl-C."""
 
 import math
-import os
 import threading
 import time
 import warnings
@@ -18,7 +17,7 @@ from archipel.errors import BadInput, Diverged
 from archipel.privacy.accountant import MANY
 from archipel.results import Result, Row
 from archipel.simulate.checkpoint import LARGE, NOWHERE, Keep, Watch, restore, save, size_of, sums_of
-from archipel.simulate.engine import Counted, Engine
+from archipel.simulate.engine import Counted, Engine, cores
 from archipel.simulate.instance import Instance
 
 Progress = Callable[[int, int, str], None]  # rounds done, rounds in all (over all seeds), what is going on
@@ -202,8 +201,7 @@ def run(
     recorders[0].setup = setup
     if watch:
         watch(recorders)
-    workers = min(seeds, int(os.environ.get("ARCHIPEL_THREADS") or os.cpu_count() or 1))
-    workers = workers if play is Recorder.play else seeds  # that only wait
+    workers = min(seeds, cores()) if play is Recorder.play else seeds  # that only wait
     interrupted = not side_by_side([partial(play, recorder, stop, note) for recorder in recorders], workers, stop)
     if strict and not interrupted:  # what theory says can only be known by playing more
         theory = theory | federation.algorithm.extra_theory(federation)

@@ -42,7 +42,7 @@ def sound_static(steps: Any, divergence: float, length: float, rarity: Any = 1.0
     max B / eta_T + sum_t eta_t length^2 rarity_t / 2, with length^2 = G^2 + E||noise||_*^2, and rarity_t the mean over
     clients of 1 / w_{u,t}, their push-sum weights; 1 on a balanced graph. From the mirror step, (5.15), and the
     convexity of B in its second argument. No term for disagreement is needed: (2.6) takes each client's loss
-    at its own model. With `fitting_step` it grows as sqrt(T).
+    at its own model. With `maps.fitted_step` it grows as sqrt(T).
     """
     return sound_dynamic(steps, divergence, length, 0.0, 0.0, rarity)
 

@@ -33,25 +33,7 @@ from archipel.topology.links import (
 TOPOLOGIES: dict[str, type] = {"star": Star, "servers": Servers, "peers": Peers, "digraph": Digraph}
 
 __all__ = [
-    "TOPOLOGIES",
-    "Digraph",
-    "Graph",
-    "Links",
-    "Peers",
-    "Servers",
-    "Star",
-    "algebraic_connectivity",
-    "averaging",
-    "components",
-    "connected",
-    "even_shares",
-    "from_pairs",
-    "laplacian",
-    "matrix",
-    "metropolis",
-    "mixing_rate",
-    "present_only",
-    "receiver_keeps",
-    "sender_keeps",
-    "strongly_connected",
-]
+    "TOPOLOGIES", "Digraph", "Graph", "Links", "Peers", "Servers", "Star", "algebraic_connectivity", "averaging",
+    "components", "connected", "even_shares", "from_pairs", "laplacian", "matrix", "metropolis", "mixing_rate",
+    "present_only", "receiver_keeps", "sender_keeps", "strongly_connected",
+]  # fmt: skip

@@ -130,9 +130,8 @@ class Digraph(Checked):
         if len(wrong):
             who = name_of(int(wrong[0]), names)
             right = f"weights that sum to one for each {self.sums_to_one}, own share (a row {who},{who}) included"
-            raise BadInput(
-                "topology.edges", self.edges, f"{right}; client {who} has {total[wrong[0]]:.10g} in phase {phase}"
-            )
+            found = f"client {who} has {total[wrong[0]]:.10g} in phase {phase}"
+            raise BadInput("topology.edges", self.edges, f"{right}; {found}")
         to_self, real = source == target, (source != target) & (weight > 0)
         own = np.where(silent, 1.0, 0.0)
         own[source[to_self]] = weight[to_self]

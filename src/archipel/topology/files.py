@@ -59,9 +59,8 @@ def known_names(
         return {str(i): i for i in range(count)}
     table = tables[0][0]
     if names is not None:
-        raise BadInput(
-            table.key, table.path, f"the {kind}s' names, such as {names[0]}, or numbers from 0 to {count - 1}"
-        )
+        right = f"the {kind}s' names, such as {names[0]}, or numbers from 0 to {count - 1}"
+        raise BadInput(table.key, table.path, right)
     if len(cells) != count:
         raise BadInput(table.key, table.path, f"{count} different {kind}s (found {len(cells)})")
     return {name: i for i, name in enumerate(sorted(cells))}

@@ -131,17 +131,16 @@ def sender_keeps(links: Links, there: Any) -> Links:
 
     A sender's weights sum to what they did before: who opts out of a round keeps its weight.
     """
-    lost = np.bincount(links.senders[~there], links.weights[~there], minlength=len(links.own))
-    return _thinned(links, there, lost)
+    return _thinned(links, there, links.senders)
 
 
 def receiver_keeps(links: Links, there: Any) -> Links:
     """Only the links that are there; a receiver trusts itself in place of whom it does not hear."""
-    lost = np.bincount(links.receivers[~there], links.weights[~there], minlength=len(links.own))
-    return _thinned(links, there, lost)
+    return _thinned(links, there, links.receivers)
 
 
-def _thinned(links: Links, there: Any, kept: Any) -> Links:
+def _thinned(links: Links, there: Any, keeper: Any) -> Links:
+    kept = np.bincount(keeper[~there], links.weights[~there], minlength=len(links.own))
     starts = np.zeros_like(links.starts)
     np.cumsum(np.bincount(links.receivers[there], minlength=len(links.own)), out=starts[1:])
     return Links(starts, links.senders[there], links.weights[there], links.own + kept)

@@ -280,7 +280,7 @@ def with_norms(clients: int) -> Callable[[MixPiece], MixPiece]:
     return mixed
 
 
-def measured(tables: dict[str, Any], settings: Draws, tradeoff: float) -> dict[str, Any]:
+def measured(settings: Draws, tradeoff: float, tables: dict[str, Any], round: int) -> dict[str, Any]:
     """Everyone's weight, gradient norm and chance, who was asked how often, and what the choice is worth.
 
     `worth.uniform` is what (6) minimises, the part of bound (5) that depends on the choice, under uniform sampling over

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.draws import CHOICE, uniform
 from archipel.errors import BadInput
-from archipel.node import kernel
 
 
 @dataclass(frozen=True)
@@ -140,22 +138,6 @@ def ladder_of(chance: Any) -> Any:
     ladder = np.cumsum(chance)
     ladder /= ladder[-1]
     return ladder
-
-
-@kernel
-def choose(counts: Any, ladder: Any, draws: Any, key: Any) -> None:
-    """S_r ~ W(N, K, q): how often each client is drawn, K times with replacement."""
-    counts[:] = 0
-    for draw in range(draws):
-        number = uniform(key, CHOICE, draw)
-        first, last = 0, ladder.shape[0] - 1
-        while first < last:
-            middle = (first + last) // 2
-            if number < ladder[middle]:
-                last = middle
-            else:
-                first = middle + 1
-        counts[first] += 1
 
 
 # --- what is refused ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from archipel.node import add_scaled, dot, kernel
+from archipel.node import add_scaled, dot, fill, kernel
 from archipel.privacy.bounding import clip_target, norm_l1, norm_l2
 from archipel.problems.losses.supervised import LOGISTIC, slope
 
@@ -37,8 +37,7 @@ def averaging(factor_of: Any, loss: int) -> Any:
     @kernel
     def mean_gradient(out: Any, model: Any, data: Any, guard: Any) -> None:
         """out = the mean over the samples of their bounded gradients."""
-        for j in range(out.shape[0]):
-            out[j] = 0.0
+        fill(out, 0.0)
         samples = data.y.shape[0]
         for i in range(samples):
             factor = factor_of(model, data.x[i], data.y[i], guard, loss)

@@ -45,23 +45,15 @@ def pull(out: Any, me: Any, settings: Any, segment: Any, squared: Any) -> None:
 
 
 @cache
-def in_place(solve: Any, squared: bool) -> Any:
+def minimising(solve: Any, squared: bool, in_ball: bool) -> Any:
     @kernel
     def minimise(me: Any, data: Any, settings: Any, segment: Any, weight: Any) -> None:
-        """What pulls is written where the model will be: no table beside it goes through memory."""
-        pull(me.model, me, settings, segment, squared)
-        solve(me.model, me.learn, data, me.model, weight, segment, settings.learn.radius)
-
-    return minimise
-
-
-@cache
-def in_ball(solve: Any, squared: bool) -> Any:
-    @kernel
-    def minimise(me: Any, data: Any, settings: Any, segment: Any, weight: Any) -> None:
-        """What pulls is kept: in a ball it is solved for again and again."""
-        pull(me.learn.pull, me, settings, segment, squared)
-        solve(me.model, me.learn, data, me.learn.pull, weight, segment, settings.learn.radius)
+        """What pulls is written where the model will be: no table beside it goes through memory. In a ball, where it
+        is solved for again and again, it is kept.
+        """
+        pulled = me.learn.pull if in_ball else me.model
+        pull(pulled, me, settings, segment, squared)
+        solve(me.model, me.learn, data, pulled, weight, segment, settings.learn.radius)
 
     return minimise
 

@@ -384,7 +384,5 @@ def check_satisfiable(constraint: Constraint, region: Any) -> None:
     """Refuse a constraint that no point of the region satisfies. Exact for those of this file."""
     least = bounds(constraint, region).low
     if least > 1e-12:
-        budget = constraint.budget
-        raise BadInput(
-            "algorithm.constraint.budget", budget, f"at least {budget + least:.6g}: no point of the region needs less"
-        )
+        right = f"at least {constraint.budget + least:.6g}: no point of the region needs less"
+        raise BadInput("algorithm.constraint.budget", constraint.budget, right)

@@ -87,8 +87,9 @@ def exponentiated(out: Any, x: Any, gradient: Any, step: Any) -> None:
     out /= out.max()
 
 
+@fast(exponentiated)
 @exact
-def exponentiated_exactly(out: Any, x: Any, gradient: Any, step: Any) -> None:
+def exponentiated_loop(out: Any, x: Any, gradient: Any, step: Any) -> None:
     least, most = math.inf, 0.0
     for j in range(gradient.shape[0]):
         if x[j] > 0.0:
@@ -98,11 +99,6 @@ def exponentiated_exactly(out: Any, x: Any, gradient: Any, step: Any) -> None:
         most = max(most, out[j])
     for j in range(x.shape[0]):
         out[j] /= most
-
-
-@fast(exponentiated)
-def exponentiated_loop(out: Any, x: Any, gradient: Any, step: Any) -> None:
-    exponentiated_exactly(out, x, gradient, step)
 
 
 def normalise(out: Any, x: Any, total: Any, floor: Any) -> None:
@@ -119,8 +115,9 @@ def normalise(out: Any, x: Any, total: Any, floor: Any) -> None:
     out[:] = np.maximum(x * scale, least)
 
 
+@fast(normalise)
 @exact
-def normalise_exactly(out: Any, x: Any, total: Any, floor: Any) -> None:
+def normalise_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
     size = x.shape[0]
     least = floor * total / size
     mass = 0.0
@@ -139,11 +136,6 @@ def normalise_exactly(out: Any, x: Any, total: Any, floor: Any) -> None:
         scale, raised = (total - count * least) / mass, count
     for j in range(size):
         out[j] = max(x[j] * scale, least)
-
-
-@fast(normalise)
-def normalise_loop(out: Any, x: Any, total: Any, floor: Any) -> None:
-    normalise_exactly(out, x, total, floor)
 
 
 def softmax(out: Any, theta: Any) -> None:
@@ -258,18 +250,13 @@ def own_step(pace: Any, round: Any) -> Any:
 
 @exact
 def fitted_step(pace: Any, round: Any) -> Any:
-    return fitting_step(round, pace.width, pace.length, pace.pace, pace.drift)
-
-
-@exact
-def fitting_step(round: Any, width: Any, length: Any, pace: Any, drift: Any) -> Any:
     """width sqrt(1 + pace t^drift) / (length sqrt(t)), with t from 1; `round` counts from 0.
 
     `length` is `noisy_length`. A comparator that stays has pace 0; one whose path is as long as P t^a after t
     rounds has drift a and pace `pace_of(P)`: the larger it is, the larger the steps have to stay.
     """
     t = round + 1.0
-    return width * math.sqrt((1.0 + pace * t**drift) / t) / length
+    return pace.width * math.sqrt((1.0 + pace.pace * t**pace.drift) / t) / pace.length
 
 
 def pace_of(path: float, settings: Any) -> float:

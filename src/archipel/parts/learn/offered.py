@@ -13,10 +13,10 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.node import assign, kernel
-from archipel.parts import NONE, LearnPiece, ProtectPiece, Share, SharePiece, empty
+from archipel.parts import LearnPiece, ProtectPiece, Share, SharePiece, empty
 from archipel.parts.learn import maps
-from archipel.parts.learn.mirror import MirrorSettings, MirrorState, MirrorStep
-from archipel.parts.learn.regret import known_of, played_rows, player_of
+from archipel.parts.learn.mirror import MirrorState, MirrorStep
+from archipel.parts.learn.regret import played_rows, player_of
 from archipel.parts.protect.gradient import noise_of, typical_scale
 from archipel.parts.share import whole
 from archipel.privacy.noise import GAUSSIAN
@@ -52,24 +52,11 @@ class Offered(MirrorStep):
 
     def make(self, setup: Setup, protect: ProtectPiece) -> LearnPiece:
         self.check(setup)
-        rows, mapped, policy = setup.task.clients, self.mapped(setup.task.size), setup.privacy
-        known = known_of(setup, mapped)
-        steps = maps.Pace(
-            maps.width(mapped),
-            self.length(setup, protect, mapped, 0.0, 1.0),
-            0.0,
-            0.0,
-            float(self.step or 0.0),
-            float(self.decay),
-        )
-        clip = float(policy.guard().clip) if policy else math.inf
-        settings = MirrorSettings(mapped, steps, known, clip, 1.0, NONE)
-        look = self.looks(setup, protect, known)
+        rows, settings = setup.task.clients, self.settings(setup, protect)
+        play, look = player_of(setup, settings.known), self.looks(setup, protect, settings.known)
         state = MirrorState(np.zeros((rows, setup.task.size), setup.dtype), played_rows(rows), empty(rows))
-        return LearnPiece(
-            offering(player_of(setup, known), look, self.step_of()), state, settings, True, read_by="gradient",
-            **maps.kept(mapped),
-        )  # fmt: skip
+        run = offering(play, look, self.step_of())
+        return LearnPiece(run, state, settings, True, read_by="gradient", **maps.kept(settings.map))
 
     def length(self, setup: Setup, protect: ProtectPiece, mapped: Any, slope: float, spread: float) -> float:
         drawn, policy = protect.drawn or noise_of(setup), setup.privacy

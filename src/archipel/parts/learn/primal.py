@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import LEARNED, NOTHING, SAID, kernel
+from archipel.node import LEARNED, NOTHING, SAID, assign, kernel
 from archipel.parts.mix.dual import attract
 
 
@@ -62,11 +62,6 @@ def reach_of_subgradient(me: Any, settings: Any, moment: Any) -> Any:
 
 
 @kernel
-def as_subgradient(value: Any, threshold: Any) -> Any:
-    return value
-
-
-@kernel
 def soft(value: Any, threshold: Any) -> Any:
     """The proximal step of the l1 norm."""
     return math.copysign(max(abs(value) - threshold, 0.0), value)
@@ -77,15 +72,8 @@ def slope_of_l1(told: Any, l1: Any) -> Any:
     return math.copysign(l1, told) if told != 0.0 else 0.0
 
 
-@kernel
-def no_slope(told: Any, l1: Any) -> Any:
-    return 0.0
-
-
 @cache
 def first_order(mean_gradient: Any, proximal: bool) -> Any:
-    shrink, l1_slope = (soft, no_slope) if proximal else (as_subgradient, slope_of_l1)
-
     @kernel
     def step(me: Any, data: Any, settings: Any, moment: Any, scale: Any) -> None:
         """(3.8). Of the l1 part a subgradient, as published, or a soft threshold."""
@@ -93,19 +81,18 @@ def first_order(mean_gradient: Any, proximal: bool) -> Any:
         inertia, weight = inertia_of(settings, moment), weight_of_first_order(me, settings, moment)
         mean_gradient(me.learn.gradient, told, data, own.guard)
         for j in range(me.model.shape[0]):
-            slope = me.learn.gradient[j] + 2.0 * own.l2 * told[j] + l1_slope(told[j], own.l1)
+            slope = me.learn.gradient[j] + 2.0 * own.l2 * told[j] + (0.0 if proximal else slope_of_l1(told[j], own.l1))
             me.model[j] = inertia * told[j] - slope
         attract(me.model, me, settings.mix.penalty)
         for j in range(me.model.shape[0]):
-            me.model[j] = shrink(me.model[j] / weight, own.l1 / weight)
+            step = me.model[j] / weight
+            me.model[j] = soft(step, own.l1 / weight) if proximal else step
 
     return step
 
 
 @cache
 def subgradient(mean_gradient: Any, proximal: bool) -> Any:
-    shrink, l1_slope = (soft, no_slope) if proximal else (as_subgradient, slope_of_l1)
-
     @kernel
     def step(me: Any, data: Any, settings: Any, moment: Any, scale: Any) -> None:
         """Mix with the neighbours, then step along a subgradient (Nedic, Ozdaglar, 2009)."""
@@ -113,8 +100,9 @@ def subgradient(mean_gradient: Any, proximal: bool) -> Any:
         mean_gradient(me.learn.gradient, told, data, own.guard)
         for j in range(me.model.shape[0]):
             mixed = told[j] + settings.mix.mixing * (me.mix.around[j] - me.mix.heard[0] * told[j])
-            slope = me.learn.gradient[j] + 2.0 * own.l2 * told[j] + l1_slope(told[j], own.l1)
-            me.model[j] = shrink(mixed - slope / inertia, own.l1 / inertia)
+            slope = me.learn.gradient[j] + 2.0 * own.l2 * told[j] + (0.0 if proximal else slope_of_l1(told[j], own.l1))
+            step = mixed - slope / inertia
+            me.model[j] = soft(step, own.l1 / inertia) if proximal else step
 
     return step
 
@@ -141,8 +129,7 @@ def segment_at(settings: Any, moment: Any) -> Any:
 @kernel
 def pulled(me: Any, settings: Any, segment: Any) -> None:
     """What draws an exact step: 2 X^T y / D + rho sum_l (w~_k + w~_l) - dual."""
-    for j in range(me.model.shape[0]):
-        me.learn.pull[j] = me.learn.data.moment[segment, j]
+    assign(me.learn.pull, me.learn.data.moment[segment])
     attract(me.learn.pull, me, settings.mix.penalty)
 
 

@@ -76,14 +76,10 @@ def playing(loss: int, ridged: bool, moving: bool) -> Any:
     return play
 
 
-def ridge_of(setup: Setup) -> float:
-    """gamma of 2.4's gamma / 2 ||x||^2, for each client."""
-    return float(2 * setup.task.regulariser[1] / setup.task.clients)
-
-
 def known_of(setup: Setup, region: Any) -> Known:
     """What a stream says of itself, for meters."""
-    task, ridge = setup.task, ridge_of(setup)
+    task = setup.task
+    ridge = float(2 * task.regulariser[1] / task.clients)  # gamma of 2.4's gamma / 2 ||x||^2, for each client
     centres = task.oracle.centres if task.oracle else np.zeros((0, task.size))
     minima = minima_of(task.loss, ridge, centres, region) if len(centres) else centres
     return Known(ridge, centres[: len(centres) if len(minima) else 0], minima)

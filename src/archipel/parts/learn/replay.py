@@ -17,6 +17,7 @@ from archipel.node import add_scaled, assign, kernel
 from archipel.parts import Learn, LearnPiece, ProtectPiece
 from archipel.parts.learn.online import Steps, descent
 from archipel.parts.protect.openly import free
+from archipel.problems.stored import Seen
 from archipel.turns import Setup
 
 
@@ -26,13 +27,6 @@ class Memory(NamedTuple):
     features: Any  # (memory, size)
     target: Any  # (memory, 1)
     seen: Any  # (1,): how many samples so far
-
-
-class Recalled(NamedTuple):
-    """A sample as a stream shows it."""
-
-    features: Any
-    target: Any
 
 
 @kernel
@@ -45,7 +39,7 @@ def recall(me: Any, data: Any, settings: Any, moment: Any) -> Any:
     me.learn.seen[0] += 1
     for i in range(min(places, me.learn.seen[0])):
         place = (newest + places - i) % places
-        sample = Recalled(me.learn.features[place], me.learn.target[place])
+        sample = Seen(me.learn.features[place], me.learn.target[place])
         add_scaled(me.model, settings.learn.step * descent(me.model, sample, settings.learn), sample.features)
     return True
 

@@ -5,24 +5,23 @@ Karimireddy et al., ICML 2020, (3). The mix part `controls` keeps c, and says ho
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from archipel.node import kernel
+from archipel.node import extended, kernel
 from archipel.parts import LearnPiece, ProtectPiece
-from archipel.parts.learn.epochs import Epochs, in_batches, on_all, scratch
+from archipel.parts.learn.epochs import Epochs, Scratch, in_batches, on_all, scratch
 from archipel.turns import Setup
 
-
-class Controlled(NamedTuple):
-    samples: Any
-    gradient: Any
-    order: Any
-    control: Any  # c_k
-    common: Any  # c, as it was told last
-    moved: Any  # what the round's words say of controls
-    steps: Any  # K: how many a round had
+Controlled = extended(
+    Scratch,
+    "Controlled",
+    "control",  # c_k
+    "common",  # c, as it was told last
+    "moved",  # what the round's words say of controls
+    "steps",  # K: how many a round had
+)
 
 
 @kernel

@@ -55,29 +55,20 @@ def factors(
     Features longer than a bound are shortened, and targets beyond one cut off, for privacy that rests on it. `train`
     is what is learned from in each segment, if not all.
     """
-    parts, change = segments(task)
-    return factorised(parts if train is None else train, task, features, target), change
-
-
-def factorised(parts: list[Shards], task: Task, features: float = math.inf, target: float = math.inf) -> Factors:
-    """The factors of some segments."""
     if task.loss not in (SQUARED, LOGISTIC):
         name = next(name for name, code in LOSSES.items() if code == task.loss)
         raise BadInput("problem.loss", name, '"squared" or "logistic", which have an exact local solver')
+    whole, change = segments(task)
+    parts = whole if train is None else train
     most = max(int(shards.sizes.max()) for shards in parts)
-    rank, size = min(most, task.size), task.size
-    shape = (task.clients, len(parts))
-    drawn = Factors(
-        table_of((*shape, rank, size)),
-        table_of((*shape, rank)),
-        table_of((*shape, size)),
-        table_of((*shape, most, rank) if task.loss == LOGISTIC else (*shape, 1, 1)),
-    )
+    rank, size, shape = min(most, task.size), task.size, (task.clients, len(parts))
+    rows = (*shape, most, rank) if task.loss == LOGISTIC else (*shape, 1, 1)
+    drawn = Factors(*map(table_of, ((*shape, rank, size), (*shape, rank), (*shape, size), rows)))
     for p, shards in enumerate(parts):
         for k, (x, y) in enumerate(shards):
             x, y = bounded(np.asarray(x, float), np.asarray(y, float), features, target)
             factorise(Factors(*(table[k, p] for table in drawn)), x, y, task.loss)
-    return drawn
+    return drawn, change
 
 
 def bounded(x: Any, y: Any, features: float, target: float) -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.draws import ACTION, uniform
-from archipel.node import add_scaled, assign, dot, kernel
+from archipel.node import add_scaled, assign, dot, extended, kernel
 from archipel.parts.learn.bounded import ROOM
 from archipel.parts.learn.primal import pulled, reach_of_exact, segment_at, weight_of_exact
 from archipel.parts.learn.solve import Solving, ridge
@@ -33,19 +33,8 @@ from archipel.privacy.noise import LAPLACE, disturb, release_key
 
 SECOND = 2  # the first of a round's releases that is a difference
 
-
-class Learner(NamedTuple):
-    """A peer that solves, and learns tau."""
-
-    data: Any  # see `solve.Solving`
-    shrinkage: Any
-    pull: Any
-    along: Any
-    whole: Any  # (size,): scratch
-    cut: Any  # (segments,): samples to learn from; the others are for validation
-    model: Any  # (size,): scratch
-    other: Any  # (size,): scratch
-    better: Any  # (1,): scratch
+# `cut`, (segments,): samples to learn from, the others are for validation; all else, (size,) or (1,), is scratch
+Learner = extended(Solving, "Learner", "whole", "cut", "model", "other", "better")
 
 
 class Learning(NamedTuple):
@@ -59,7 +48,8 @@ class Learning(NamedTuple):
     whole: Any  # 1: a unit is a client; 0: a sample
 
 
-def learner_state(solving: Solving, cut: Any) -> Learner:
+def learner_state(solving: Solving, cut: Any) -> Any:
+    """A table of peers that solve, and learn tau."""
     zeros = [np.zeros_like(solving.pull) for _ in range(3)]
     return Learner(*solving, zeros[0], cut, zeros[1], zeros[2], np.zeros((len(cut), 1)))
 

@@ -18,6 +18,7 @@ from archipel.environment import LATEST
 from archipel.errors import BadInput
 from archipel.node import kernel
 from archipel.parts import BOUNDED, Mix, MixPiece, Place, SharePiece
+from archipel.parts.mix.mean import Sums
 from archipel.turns import Setup
 
 
@@ -31,11 +32,6 @@ class Buffer(NamedTuple):
     count: Any
     moves: Any  # how often the server moved
     then: Any  # (limit + 1,): and had moved when each of the last rounds began
-
-
-class Ages(NamedTuple):
-    total: Any  # (limit + 1, size)
-    count: Any  # (limit + 1, size)
 
 
 @cache
@@ -83,6 +79,6 @@ class Buffered(Mix, Checked):
         moves = np.zeros((rows, 1), np.int64), np.zeros((rows, ages), np.int64)
         state = Buffer(np.zeros((rows, place.size), dtype), np.zeros((rows, 1), dtype), *moves)
         table, real = np.zeros((ages, place.size), dtype), np.dtype(dtype).type
-        inbox = Ages(table, table.copy())
+        inbox = Sums(table, table.copy())  # by age
         settings = Waits(self.size, real(self.step))
         return MixPiece(hearing(share.fold), finish, inbox, state, settings, self.limit, leaves=BOUNDED)

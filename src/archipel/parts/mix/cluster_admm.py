@@ -21,7 +21,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from archipel.draws import CHOICE, uniform
-from archipel.node import NOTHING, SAID, add_scaled, assign, kernel
+from archipel.node import NOTHING, SAID, add_scaled, assign, fill, kernel
 from archipel.parts.mix.borrow import borrow
 
 
@@ -64,11 +64,6 @@ class Aggregates(NamedTuple):
     known: Any  # (clusters,)
 
 
-class Neighbours(NamedTuple):
-    total: Any  # (clusters, size)
-    count: Any  # (clusters,)
-
-
 class Answer(NamedTuple):
     """What a server tells a client: its cluster's model, and whether it is asked next."""
 
@@ -98,8 +93,7 @@ def aggregate(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
                 count += 1
         if count > 0:
             mine.known[q] = 1
-            for j in range(mine.own.shape[1]):
-                mine.own[q, j] = 0.0
+            fill(mine.own[q], 0.0)
             for i in range(mine.members[0]):
                 if inbox.spoke[i] == 1 and mine.label[i] == q:
                     add_scaled(mine.own[q], 1.0 / count, inbox.values[i])

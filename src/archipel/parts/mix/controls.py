@@ -16,9 +16,9 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
-from archipel.node import add_scaled, assign, kernel
+from archipel.node import add_scaled, assign, extended, kernel
 from archipel.parts import Mix, MixPiece, Place, SharePiece, empty
-from archipel.parts.mix.mean import blend, sums
+from archipel.parts.mix.mean import Sums, blend, sums
 from archipel.turns import Setup
 
 
@@ -37,10 +37,7 @@ class WithControl(NamedTuple):
     control: Any
 
 
-class Heard(NamedTuple):
-    total: Any
-    count: Any
-    control: Any
+Heard = extended(Sums, "Heard", "control")
 
 
 @cache

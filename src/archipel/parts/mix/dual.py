@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.node import SAID, add_scaled, assign, kernel, table_of
-from archipel.topology.links import Links, both_ways
+from archipel.topology.links import Links, both_ways, matrix
 
 
 class Dual(NamedTuple):
@@ -175,8 +175,4 @@ def degrees_of(graph: Any) -> Any:
 
 def adjacency(graph: Any) -> Any:
     """The graph as a symmetric 0-1 matrix."""
-    links = whole_graph(graph)
-    count = len(links.starts) - 1
-    matrix = np.zeros((count, count))
-    matrix[np.repeat(np.arange(count), np.diff(links.starts)), links.senders] = 1
-    return matrix
+    return matrix(whole_graph(graph))

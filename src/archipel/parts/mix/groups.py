@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.draws import GRAPH, uniform
-from archipel.errors import BadInput
 from archipel.node import add_matvec_transposed, add_scaled, assign, dot, fast, fill, kernel, matvec, rare
-from archipel.problems.losses.supervised import LOGISTIC
 
 POWER = 100  # steps of the power method
 BEYOND = 5.0  # fluctuations beyond the edge of noise that a direction must stand out
@@ -27,54 +25,6 @@ LEAST = 2  # nodes a group has at least, and
 SHARE = 20  # of all nodes this part: who has just changed groups lies far from everyone, and is no group
 REFINED = 10  # times that everyone is put where it most likely belongs
 LEANING = 2.0  # nodes' worth of the usual spread in that of each group
-
-
-class Signatures(NamedTuple):
-    """All signatures a node knows, and the look they are of (from 1; 0: unknown)."""
-
-    values: Any  # (nodes, size)
-    stamp: Any  # (nodes,)
-
-
-# --- passing on ---------------------------------------------------------------------------------------------
-
-
-@kernel
-def newer(known: Any, stamps: Any, values: Any, stamp: Any) -> None:
-    """Keep whatever is newer than what is known."""
-    for k in range(stamps.shape[0]):
-        if stamp[k] > stamps[k]:
-            stamps[k] = stamp[k]
-            assign(known[k], values[k])
-
-
-@kernel
-def hear_signatures(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
-    """The newest of what neighbours know."""
-    newer(inbox.values, inbox.stamp, said.values, said.stamp)
-
-
-@kernel
-def pass_on(me: Any, said: Any) -> None:
-    """Everything a node knows."""
-    for k in range(me.stamps.shape[0]):
-        said.stamp[k] = me.stamps[k]
-        assign(said.values[k], me.signatures[k])
-
-
-@kernel
-def phase_of(settings: Any, round: Any) -> Any:
-    """The round's place in a look; negative before the first one."""
-    return round % settings.look if round >= settings.look else -1
-
-
-@kernel
-def stamp_of(settings: Any, round: Any) -> Any:
-    """The number of the look that a round belongs to, from 1."""
-    return round // settings.look
-
-
-# --- grouping -----------------------------------------------------------------------------------------------
 
 
 class Room(NamedTuple):
@@ -342,30 +292,3 @@ def regroup(known: Any, stamps: Any, everyone: Any, stamp: Any, most: Any, room:
         changed = changed or labels[k] != everyone[k]
         everyone[k] = labels[k]
     return changed
-
-
-# --- looks ------------------------------------------------------------------------------------------------------
-
-
-def diameter(links: Any, nodes: int) -> int:
-    """How many hops it takes from anyone to anyone who can be reached."""
-    near = np.eye(nodes, dtype=bool)
-    near[links.receivers, links.senders] = True
-    reach, hops = np.eye(nodes, dtype=bool), 0
-    while True:
-        further = (reach.astype(np.int64) @ near) > 0
-        if (further == reach).all():
-            return hops
-        reach, hops = further, hops + 1
-
-
-def check_look(look: int, hops: int) -> None:
-    """Refuse looks that would overlap."""
-    if look <= hops:
-        right = f"more rounds than signatures take from one end of the graph to the other, {hops}"
-        raise BadInput("algorithm.look", look, right)
-
-
-def curvature_of(given: float, loss: int) -> float:
-    """How much a loss bends on inputs of variance one, where the user does not say."""
-    return given or (0.25 if loss == LOGISTIC else 2.0)

@@ -9,21 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import add_scaled, assign, kernel
+from archipel.node import add_scaled, assign, extended, fill, kernel
+from archipel.parts.mix.dual import Dual
 
-
-class Lent(NamedTuple):
-    """What a peer keeps of its neighbours: a `Dual` of those in its cluster, and what others lend."""
-
-    dual: Any
-    around: Any
-    heard: Any
-    silent: Any
-    degree: Any  # (1,): |N_k|, the neighbours of its cluster
-    cluster: Any  # (1,)
-    lent: Any  # mean of what other clusters around it have, (6.3)
-    lenders: Any  # (1,): how many other clusters are around it
-    tau: Any  # (1,): how much it borrows
+Lent = extended(
+    Dual,  # of a peer and its neighbours in the same cluster, N_k
+    "Lent",
+    "cluster",  # (1,)
+    "lent",  # mean of what other clusters around it have, (6.3)
+    "lenders",  # (1,): how many other clusters are around it
+    "tau",  # (1,): how much it borrows
+)
 
 
 class Word(NamedTuple):
@@ -31,13 +27,6 @@ class Word(NamedTuple):
 
     values: Any
     cluster: Any
-
-
-class Inbox(NamedTuple):
-    """What a peer hears, by cluster."""
-
-    total: Any  # (clusters, size)
-    count: Any  # (clusters,)
 
 
 @kernel
@@ -68,8 +57,7 @@ def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         lenders += 1 if q != mine and inbox.count[q] > 0 else 0
     if lenders > 0:
         me.mix.lenders[0] = lenders
-        for j in range(me.model.shape[0]):
-            me.mix.lent[j] = 0.0
+        fill(me.mix.lent, 0.0)
         for q in range(inbox.count.shape[0]):
             if q != mine and inbox.count[q] > 0:
                 add_scaled(me.mix.lent, 1.0 / (lenders * inbox.count[q]), inbox.total[q])
@@ -78,7 +66,7 @@ def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 # --- graphs ---------------------------------------------------------------------------------------------------------
 
 
-def lent_state(setup: Any, cluster: Any, count: int, tau: float) -> Lent:
+def lent_state(setup: Any, cluster: Any, count: int, tau: float) -> Any:
     """A table of peers, all at zero."""
     peers, size = setup.task.clients, setup.task.size
     zeros, ones = [np.zeros((peers, size)) for _ in range(3)], np.ones((peers, 1))

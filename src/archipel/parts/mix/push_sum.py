@@ -14,7 +14,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.environment import LATEST
 from archipel.errors import BadInput
-from archipel.node import kernel
+from archipel.node import assign, kernel
 from archipel.parts import NONE, Mix, MixPiece, Place, SharePiece
 from archipel.parts.mix import push_whole
 from archipel.turns import Setup
@@ -34,12 +34,6 @@ class Pushed(NamedTuple):
 
     values: Any
     mass: Any
-
-
-class Heard(NamedTuple):
-    total: Any
-    mass: Any
-    count: Any
 
 
 @kernel
@@ -65,16 +59,14 @@ def pushing(write: Any, fold: Any) -> Any:
     def push(said: Any, me: Any, settings: Any, moment: Any) -> None:
         """The word of the share part, of the model times its mass, and of the mass."""
         one = me.model.dtype.type(1)
+        assign(me.mix.model, me.model)
         for j in range(me.model.shape[0]):
-            me.mix.model[j] = me.model[j]
             me.model[j] *= me.mix.mass[j]
         write(said.values, me, settings, moment)
-        for j in range(me.model.shape[0]):
-            me.model[j] = me.mix.mass[j]
+        assign(me.model, me.mix.mass)
         write(said.mass, me, settings, moment)
         fold(me.model, me.mix.sent, said.mass, one, settings)  # only what is counted matters
-        for j in range(me.model.shape[0]):
-            me.model[j] = me.mix.model[j]
+        assign(me.model, me.mix.model)
 
     return push
 
@@ -120,7 +112,7 @@ class PushSum(Mix, Checked):
         rows = (place.receivers, place.size)
         state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
         return MixPiece(
-            hearing(share.fold), finish, Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
+            hearing(share.fold), finish, push_whole.Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
             write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle, lift=lift,
         )  # fmt: skip
 

@@ -86,20 +86,17 @@ def as_said(inbox: Any, count: Any, model: Any) -> None:
     """Coordinates count one by one: what was not said is missing."""
 
 
-@kernel
-def filled_by_model(inbox: Any, count: Any, model: Any) -> None:
-    for i in range(count):
-        for j in range(model.shape[0]):
-            if inbox.said[i, j] == 0:
-                inbox.words[i, j] = model[j]
+@cache
+def filling(of_change: bool) -> Any:
+    @kernel
+    def fill_up(inbox: Any, count: Any, model: Any) -> None:
+        """Whole vectors are compared: what was not said is as the receiver has it, or did not change."""
+        for i in range(count):
+            for j in range(model.shape[0]):
+                if inbox.said[i, j] == 0:
+                    inbox.words[i, j] = 0 if of_change else model[j]
 
-
-@kernel
-def filled_by_zero(inbox: Any, count: Any, model: Any) -> None:
-    for i in range(count):
-        for j in range(model.shape[0]):
-            if inbox.said[i, j] == 0:
-                inbox.words[i, j] = 0
+    return fill_up
 
 
 @cache
@@ -140,9 +137,7 @@ class Robust(Mix, Checked):
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         """The piece for a place."""
-        complete = as_said
-        if not share.whole and not self.by_coordinate:
-            complete = filled_by_zero if place.of_change else filled_by_model
+        complete = as_said if share.whole or self.by_coordinate else filling(place.of_change)
         finish = finishing(type(self).rule, complete, place.own, place.of_change)
         hear = (hearing if share.whole else hearing_parts)(share.fold)
         return MixPiece(

@@ -108,7 +108,7 @@ def sorted_words(words: Any, said: Any, count: Any) -> tuple[Any, Any]:
     return np.sort(np.where(there, words[:count], np.inf), 0), there.sum(0)
 
 
-def medians(out: Any, words: Any, said: Any, count: Any, values: Any) -> None:
+def median(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
     """The median of each coordinate, of which something was said."""
     ordered, found = sorted_words(words, said, count)
     some = np.flatnonzero(found)
@@ -116,45 +116,36 @@ def medians(out: Any, words: Any, said: Any, count: Any, values: Any) -> None:
     out[some] = out.dtype.type(0.5) * (low + high)
 
 
-@fast(medians)
-def medians_loop(out: Any, words: Any, said: Any, count: Any, values: Any) -> None:
-    half = out.dtype.type(0.5)
+@fast(median)
+def median_loop(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
+    half, values = out.dtype.type(0.5), scratch.values
     for j in range(out.shape[0]):
         found = coordinate(values, words, said, count, j)
         if found > 0:
             out[j] = half * (values[(found - 1) // 2] + values[found // 2])
 
 
-def trimmed_means(out: Any, words: Any, said: Any, count: Any, values: Any, share: Any) -> None:
+def trimmed_mean(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
     """The mean of each coordinate, of which something was said, without its least and its greatest values."""
     ordered, found = sorted_words(words, said, count)
-    dropped = np.array([liars(int(n), share) for n in range(count + 1)])[found]
+    dropped = np.array([liars(int(n), settings.share) for n in range(count + 1)])[found]
     place = np.arange(count)[:, None]
     kept = (place >= dropped) & (place < found - dropped)
     some = found > 0
     out[some] = np.where(kept, ordered, 0).sum(0)[some] / (found - 2 * dropped)[some].astype(out.dtype)
 
 
-@fast(trimmed_means)
-def trimmed_means_loop(out: Any, words: Any, said: Any, count: Any, values: Any, share: Any) -> None:
+@fast(trimmed_mean)
+def trimmed_mean_loop(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
+    values = scratch.values
     for j in range(out.shape[0]):
         found = coordinate(values, words, said, count, j)
         if found > 0:
-            dropped = liars(found, share)
+            dropped = liars(found, settings.share)
             total = out.dtype.type(0)
             for i in range(dropped, found - dropped):
                 total += values[i]
             out[j] = total / out.dtype.type(found - 2 * dropped)
-
-
-@kernel
-def median(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
-    medians(out, words, said, count, scratch.values)
-
-
-@kernel
-def trimmed_mean(out: Any, words: Any, said: Any, count: Any, scratch: Any, settings: Any) -> None:
-    trimmed_means(out, words, said, count, scratch.values, settings.share)
 
 
 @kernel

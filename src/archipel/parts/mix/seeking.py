@@ -18,20 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import NOTHING, SAID, add_scaled, assign, kernel, rare, repeated
+from archipel.node import add_scaled, assign, extended, fill, kernel, rare, repeated
 from archipel.parts.learn.primal import segment_at
 from archipel.parts.mix import dual, lent
-from archipel.parts.mix.groups import (
-    Room,
-    Signatures,
-    hear_signatures,
-    newer,
-    pass_on,
-    phase_of,
-    regroup,
-    room_for,
-    stamp_of,
-)
+from archipel.parts.mix.groups import Room, room_for
+from archipel.parts.mix.looking import turn_of
+from archipel.parts.mix.mean import Sums
 from archipel.parts.protect.told import Known
 from archipel.privacy.noise import LAPLACE, disturb, release_key
 from archipel.turns import Turn
@@ -68,18 +60,8 @@ class Seeking(NamedTuple):
     ridge: Any  # lambda
 
 
-class Word(NamedTuple):
-    """What a peer says to its neighbours: its own model and the common one."""
-
-    values: Any
-    cluster: Any
-    common: Any
-
-
-class Inbox(NamedTuple):
-    total: Any
-    count: Any
-    common: Any
+Word = extended(lent.Word, "Word", "common")  # beside a peer's own model the common one
+Inbox = extended(Sums, "Inbox", "common")  # sums by cluster, and of the common model
 
 
 @kernel
@@ -105,8 +87,7 @@ def stepping(step: Any, solve: Any) -> Any:
     def both(me: Any, data: Any, settings: Any, moment: Any, scale: Any) -> None:
         """A step of the common model, and the peer's own."""
         segment, common = segment_at(settings, moment), me.across.common
-        for j in range(me.model.shape[0]):
-            me.learn.pull[j] = me.learn.data.moment[segment, j]
+        assign(me.learn.pull, me.learn.data.moment[segment])
         dual.attract(me.learn.pull, common, COMMON_PENALTY)
         weight = weight_of_common(me, settings)
         solve(common.model, me.learn, data, me.learn.pull, weight, segment, settings.learn.radius)
@@ -158,31 +139,19 @@ def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 
 @kernel
-def say_signatures(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
-    """In the first rounds of a look, all that is known; first of all one's own."""
-    phase = phase_of(settings.across, moment.round)
-    if phase < 0 or phase >= settings.across.hops:
-        return NOTHING
-    if phase == 0:
-        number, common = me.across.number[0], me.across.common
-        me.across.stamps[number] = stamp_of(settings.across, moment.round)
-        for j in range(me.model.shape[0]):
-            gradient = common.mix.dual[j] / settings.across.curvature
-            me.across.signatures[number, j] = common.protect.told[j] + gradient
-    pass_on(me.across, said)
-    return SAID
+def sign(me: Any, settings: Any, stamp: Any) -> None:
+    """A peer's own signature."""
+    number, common = me.across.number[0], me.across.common
+    me.across.stamps[number] = stamp
+    for j in range(me.model.shape[0]):
+        gradient = common.mix.dual[j] / settings.across.curvature
+        me.across.signatures[number, j] = common.protect.told[j] + gradient
 
 
 @rare
-def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-    """Keep what is new; once everyone has everything, group it, and start anew where anything changed."""
-    seen, own = me.across, settings.across
-    newer(seen.signatures, seen.stamps, inbox.values, inbox.stamp)
-    if phase_of(own, moment.round) != own.hops - 1:
-        return
-    stamp = stamp_of(own, moment.round)
-    if not regroup(seen.signatures, seen.stamps, seen.everyone, stamp, own.most, seen.room):
-        return
+def start_anew(me: Any, settings: Any, stamp: Any) -> None:
+    """With the neighbours of one's cluster."""
+    seen = me.across
     mine = seen.everyone[seen.number[0]]
     size, degree = 0, 0
     for k in range(seen.everyone.shape[0]):
@@ -190,13 +159,12 @@ def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
     for i in range(seen.friends.shape[0]):
         degree += 1 if seen.friends[i] >= 0 and seen.everyone[max(seen.friends[i], 0)] == mine else 0
     me.mix.cluster[0] = mine
-    me.learn.shrinkage[0] = 2.0 * own.ridge / size
+    me.learn.shrinkage[0] = 2.0 * settings.across.ridge / size
     me.mix.degree[0] = degree
     me.mix.lenders[0] = 0
     me.mix.heard[0] = 0.0
-    for j in range(me.model.shape[0]):
-        me.mix.dual[j] = 0.0
-        me.mix.around[j] = 0.0
+    fill(me.mix.dual, 0.0)
+    fill(me.mix.around, 0.0)
 
 
 # --- made for a setup -----------------------------------------------------------------------------------------------
@@ -218,15 +186,10 @@ def seekers(setup: Any, most: int) -> Seeker:
 
 def turns(act: Any, setup: Any, most: int) -> tuple[Turn, Turn]:
     """Models, and then signatures."""
-    count, size = setup.task.clients, setup.task.size
+    size = setup.task.size
     word = Word(np.zeros(size), np.zeros(1, np.uint8), np.zeros(size))
     box = Inbox(np.zeros((most, size)), np.zeros(most, np.int64), np.zeros(size))
-    known = Signatures(np.zeros((count, size)), np.zeros(count, np.uint32))
-    stamped = Signatures(np.zeros((count, size)), np.zeros(count, np.int64))
-    return (
-        Turn("peer", "peer", act, hear, merge, word, box),
-        Turn("peer", "peer", say_signatures, hear_signatures, learn_clusters, known, stamped),
-    )
+    return Turn("peer", "peer", act, hear, merge, word, box), turn_of("peer", sign, start_anew, setup)
 
 
 def friends_of(links: Any, peers: int) -> Any:

@@ -11,20 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.node import NOTHING, SAID, assign, fill, kernel, rare, repeated
-from archipel.parts.mix.groups import (
-    Room,
-    Signatures,
-    centres,
-    hear_signatures,
-    newer,
-    pass_on,
-    phase_of,
-    regroup,
-    room_for,
-    stamp_of,
-)
-from archipel.turns import Turn
+from archipel.node import assign, fill, kernel, rare, repeated
+from archipel.parts.mix.groups import Room, centres, room_for
 
 LARGE = 200_000_000  # numbers that all servers together would keep
 
@@ -47,32 +35,15 @@ class Seeking(NamedTuple):
 
 
 @kernel
-def say_signatures(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
-    """In the first rounds of a look, all that is known; first of all its own clients'."""
+def sign(me: Any, settings: Any, stamp: Any) -> None:
+    """The signatures of a server's clients."""
     own, seen = settings.across, me.across
-    phase = phase_of(own, moment.round)
-    if phase < 0 or phase >= own.hops:
-        return NOTHING
-    if phase == 0:
-        for i in range(me.mix.members[0]):
-            if me.mix.heard[i] == 1:
-                k, told = seen.ids[i], me.model[me.mix.label[i]]
-                seen.stamps[k] = stamp_of(own, moment.round)
-                for j in range(told.shape[0]):
-                    seen.signatures[k, j] = told[j] + own.gain * (me.mix.words[i, j] - told[j])
-    pass_on(seen, said)
-    return SAID
-
-
-@rare
-def learn_clusters(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-    """Keep what is new; once everyone has everything, group it."""
-    own, seen = settings.across, me.across
-    newer(seen.signatures, seen.stamps, inbox.values, inbox.stamp)
-    if phase_of(own, moment.round) == own.hops - 1:
-        stamp = stamp_of(own, moment.round)
-        if regroup(seen.signatures, seen.stamps, seen.everyone, stamp, own.most, seen.room):
-            relabel(me, settings, stamp)
+    for i in range(me.mix.members[0]):
+        if me.mix.heard[i] == 1:
+            k, told = seen.ids[i], me.model[me.mix.label[i]]
+            seen.stamps[k] = stamp
+            for j in range(told.shape[0]):
+                seen.signatures[k, j] = told[j] + own.gain * (me.mix.words[i, j] - told[j])
 
 
 @rare
@@ -106,11 +77,3 @@ def seekers(setup: Any, place: Any, members: int, most: int) -> Seeker:
     ids[graph.server, place] = np.arange(task.clients)
     room = repeated(room_for(task.clients, task.size, most), graph.servers)
     return Seeker(ids, np.zeros((*shape, task.size)), np.zeros(shape, np.int64), np.zeros(shape, np.int64), room)
-
-
-def turn_of(setup: Any) -> Turn:
-    """Servers tell each other signatures."""
-    count, size = setup.task.clients, setup.task.size
-    word = Signatures(np.zeros((count, size)), np.zeros(count, np.uint32))
-    box = Signatures(np.zeros((count, size)), np.zeros(count, np.int64))
-    return Turn("server", "server", say_signatures, hear_signatures, learn_clusters, word, box)

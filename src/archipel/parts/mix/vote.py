@@ -44,9 +44,8 @@ class Vote(Mix, Checked):
         if not place.of_change:
             raise BadInput("algorithm.share.kind", "models", "one that says changes: votes are on where to go")
         if place.own:
-            raise BadInput(
-                "topology.kind", "peers", "one with a server: who votes looks at the same model as all others"
-            )
+            right = "one with a server: who votes looks at the same model as all others"
+            raise BadInput("topology.kind", "peers", right)
         settings = Length(np.dtype(place.dtype).type(self.step))
         finish = majority if self.by == "majority" else mean
         nothing = empty(place.receivers)

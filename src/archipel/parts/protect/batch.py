@@ -44,17 +44,11 @@ def clipped_batch(out: Any, model: Any, data: Any, settings: Any, moment: Any, i
     return float(s.batch)
 
 
-def gaussian(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
-    """One record moves the sum by C in L2."""
+def noised(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
+    """One record moves the sum by C, in L2 for Gaussian and in L1 for Laplace noise."""
     divisor = yield from clipped_batch(out, model, data, settings, moment, index)
-    add_gaussian(out, float(scale), moment.key, index)
-    return divisor
-
-
-def laplace(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment: Any, index: int = 0) -> Asking:
-    """One record moves the sum by C in L1."""
-    divisor = yield from clipped_batch(out, model, data, settings, moment, index)
-    add_laplace(out, float(scale), moment.key, index)
+    add = add_gaussian if settings.protect.law == GAUSSIAN else add_laplace
+    add(out, float(scale), moment.key, index)
     return divisor
 
 
@@ -66,7 +60,7 @@ def published(out: Any, model: Any, data: Any, scale: Any, settings: Any, moment
     return divisor
 
 
-GRADIENTS = {"gaussian": gaussian, "laplace": laplace, "published": published}
+GRADIENTS = {"gaussian": noised, "laplace": noised, "published": published}
 
 
 @dataclass(frozen=True)
@@ -110,9 +104,8 @@ class AtBatch(Protect, Checked):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         if not isinstance(learn, GradientStep):
-            raise BadInput(
-                "algorithm.protect.kind", "at-batch", "another, or the learn part gradient-step: it pays for one"
-            )
+            right = "another, or the learn part gradient-step: it pays for one"
+            raise BadInput("algorithm.protect.kind", "at-batch", right)
         check_delta(self.delta, "algorithm.delta")
         scales, releases = self.scales(setup, learn.batch)
         free, rounds = self.noise == "published", setup.rounds

@@ -12,41 +12,25 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from archipel.describe import key
-from archipel.errors import BadInput
-from archipel.node import exact, kernel
+from archipel.node import exact, extended, kernel
 from archipel.parts import ProtectPiece
 from archipel.parts.protect.gradient import AtGradient, ClipsGradients
-from archipel.parts.protect.openly import table_of
-from archipel.parts.protect.sample import AtSample
-from archipel.privacy.account import release_cost, scale_of
+from archipel.parts.protect.openly import check_needed, table_of
+from archipel.parts.protect.sample import AtSample, Private
+from archipel.privacy.account import Account, release_cost, scale_of
 from archipel.privacy.bounding import clip_l2
 from archipel.privacy.correlated import FORMS, Strategy, disturb_correlated, strategy
 from archipel.turns import Setup
 
+ALIKE: dict[str, tuple[Any, str]] = {
+    "mechanism": ("gaussian", '"gaussian": of other noise it is not known what a sum costs'),
+    "schedule": ("constant", '"constant": the noise of all rounds belongs together'),
+}
+CORRELATED = "where noise is correlated"
 
-class Remembering(NamedTuple):
-    """An account, and the noise of earlier rounds. Nobody else may know it."""
-
-    noise: Any
-    spent: Any
-    limit: Any
-    releases: Any
-    dearest: Any
-    summed: Any
-    past: Any
-
-
-class Terms(NamedTuple):
-    """Settings of an account, the bound, and how noise is correlated."""
-
-    law: Any
-    shape: Any
-    per_sample: Any
-    change: Any  # how far another sample moves what is noised, in all rounds together
-    clip: Any
-    order: Any
-    way: Any
-    together: Any  # see `Strategy`
+Remembering = extended(Account, "Remembering", "past")  # the noise of earlier rounds, which nobody else may know
+# how noise is correlated, see `Strategy`; `change`: how far another sample moves what is noised, in all rounds together
+Terms = extended(Private, "Terms", "way", "together")
 
 
 @kernel
@@ -107,15 +91,8 @@ class Correlated(AtGradient):
 
     def strategy(self, setup: Setup) -> Strategy:
         """How the noise of different rounds belongs together."""
-        refused = (
-            ("mechanism", "gaussian", '"gaussian": of other noise it is not known what a sum costs'),
-            ("schedule", "constant", '"constant": the noise of all rounds belongs together'),
-            ("unit", "sample", '"sample": for all samples of a client independent noise is better'),
-        )
-        for name, needed, right in refused:
-            given = vars(table_of(setup))[name]
-            if given != needed:
-                raise BadInput(f"privacy.{name}", given, right + ", where noise is correlated")
+        needed = ALIKE | {"unit": ("sample", '"sample": for all samples of a client independent noise is better')}
+        check_needed(table_of(setup), needed, CORRELATED)
         return strategy(setup.rounds, self.form)
 
     def strain(self, setup: Setup) -> float:

@@ -16,9 +16,9 @@ from archipel.errors import BadInput
 from archipel.node import exact
 from archipel.parts import Protect, ProtectPiece
 from archipel.parts.protect.openly import always, any_sum, check_clip, check_relation, table_of
-from archipel.parts.protect.sample import Private, bound, noise, pay
+from archipel.parts.protect.sample import Private, accountant_of, bound, noise, pay
 from archipel.privacy.account import accounts
-from archipel.privacy.accountant import Accountant, Paid, account_of, finite, planned_of
+from archipel.privacy.accountant import Accountant, Paid, account_of, finite
 from archipel.privacy.bounding import clip_l1, clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import NONE, disturb
@@ -117,7 +117,6 @@ class AtGradient(Protect, Checked):
         policy, change = table_of(setup), learn.sensitivity(setup) * self.strain(setup)
         drawn = noise_of(setup, self.strain(setup))
         per_sample, guard = policy.unit == "sample", policy.guard()
-        planned, releases = planned_of(drawn, [[change]], per_sample)
         norm = (
             f"two gradients that are clipped to C = {policy.clip:g} differ by at most 2 C in the L{policy.order} norm"
         )
@@ -127,10 +126,8 @@ class AtGradient(Protect, Checked):
             Assumption("every sample is used in one round", ENFORCED),
             *learn.supposed(),
         )
-        accountant = TwoLevels(
-            policy, policy.terms(*held), setup.seed, setup.task.names, planned, releases, self.alike and drawn.alike,
-            "client" if setup.graph.servers else "peer", per_sample,
-        )  # fmt: skip
+        accountant = TwoLevels(*accountant_of(setup, drawn, change, policy.terms(*held), per_sample))
+        accountant = accountant._replace(alike=self.alike and drawn.alike)
         settings = Private(drawn.law, drawn.shape, int(per_sample), float(change), float(guard.clip), policy.order)
         return ProtectPiece(
             pay, bound, noise, always, any_sum, accounts(drawn.first, drawn.limit), settings, accountant,

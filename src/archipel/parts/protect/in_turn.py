@@ -9,47 +9,28 @@ independent noise would, with the norm of one column for sensitivity. If within 
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from archipel.describe import key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian
-from archipel.node import exact, fill
+from archipel.node import exact, extended, fill
 from archipel.parts import ProtectPiece
-from archipel.parts.protect.mix import AtMix
-from archipel.parts.protect.openly import table_of
-from archipel.privacy.account import scale_of
+from archipel.parts.protect.correlated import ALIKE, CORRELATED
+from archipel.parts.protect.mix import AtMix, Summed
+from archipel.parts.protect.openly import check_needed, table_of
+from archipel.privacy.account import Account, scale_of
 from archipel.privacy.correlated import Strategy, disturb_correlated, strategy
 from archipel.privacy.ledger import ENFORCED, Assumption, Terms
 from archipel.privacy.noise import GAUSSIAN
 from archipel.turns import Setup
 
-
-class Turning(NamedTuple):
-    law: Any
-    shape: Any
-    per_sample: Any
-    change: Any  # how far one client moves C x in one of its rounds
-    clip: Any  # of what a client changed
-    order: Any
-    expected: Any  # (servers, every): how many clients a server expects to hear in a turn
-    every: Any
-    way: Any
-
-
-class Remembering(NamedTuple):
-    """An account, the noise of earlier rounds, and the last cycle of turns that was paid for."""
-
-    noise: Any
-    spent: Any
-    limit: Any
-    releases: Any
-    dearest: Any
-    summed: Any
-    past: Any
-    cycle: Any
+# `change` is how far one client moves C x in one of its rounds; `expected`, (servers, every): of a turn
+Turning = extended(Summed, "Turning", "every", "way")
+# the noise of earlier rounds, and the last cycle of turns that was paid for
+Remembering = extended(Account, "Remembering", "past", "cycle")
 
 
 @exact
@@ -104,15 +85,8 @@ class InTurn(AtMix):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy, graph = table_of(setup), setup.graph
-        refused = (
-            ("mechanism", "gaussian", '"gaussian": of other noise it is not known what a sum costs'),
-            ("schedule", "constant", '"constant": the noise of all rounds belongs together'),
-            ("noise", None, "none, but an epsilon: a client pays for its turns, not for every round"),
-        )
-        for name, needed, right in refused:
-            given = vars(policy)[name]
-            if given != needed:
-                raise BadInput(f"privacy.{name}", given, right + ", where noise is correlated")
+        needed = ALIKE | {"noise": (None, "none, but an epsilon: a client pays for its turns, not for every round")}
+        check_needed(policy, needed, CORRELATED)
         if not isinstance(policy.epsilon, int | float):
             raise BadInput("privacy.epsilon", policy.epsilon, "one number for all, where noise is correlated")
         if self.bands > self.every:

@@ -21,7 +21,7 @@ from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts import ProtectPiece
 from archipel.parts.protect.mix import AtMix
-from archipel.parts.protect.openly import table_of
+from archipel.parts.protect.openly import check_needed, table_of
 from archipel.privacy.account import accounts
 from archipel.privacy.accountant import Accountant, Paid, account_of
 from archipel.privacy.bounding import rounding
@@ -78,15 +78,12 @@ class Individual(AtMix):
 
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         policy = table_of(setup)
-        refused = (
-            ("mechanism", "gaussian", '"gaussian": of other noise it is not known what adaptive payments add up to'),
-            ("schedule", "constant", '"constant": who is in which round is decided by the payments'),
-            ("relation", "add-remove", '"add-remove": a client pays for what it adds'),
-        )
-        for name, needed, right in refused:
-            given = vars(policy)[name]
-            if given != needed:
-                raise BadInput(f"privacy.{name}", given, right + ", where clients pay for themselves")
+        needed: dict[str, tuple[Any, str]] = {
+            "mechanism": ("gaussian", '"gaussian": of other noise it is not known what adaptive payments add up to'),
+            "schedule": ("constant", '"constant": who is in which round is decided by the payments'),
+            "relation": ("add-remove", '"add-remove": a client pays for what it adds'),
+        }
+        check_needed(policy, needed, "where clients pay for themselves")
         if not policy.has_target:
             raise BadInput("privacy.epsilon", "(missing)", "a budget: clients take part until it is spent")
         bare = replace(policy, epsilon=None, rho=None, noise=1.0)  # the sum, and no budget of the server's

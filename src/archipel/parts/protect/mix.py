@@ -10,17 +10,17 @@ A client is in a sum once: what comes late is lost, and a mix that waits for it 
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace
-from archipel.node import fill, kernel
+from archipel.node import extended, fill, kernel
 from archipel.parts import Protect, ProtectPiece, empty
 from archipel.parts.protect.openly import always, as_it_is, check_clip, free, no_noise, table_of
-from archipel.parts.protect.sample import accountant_of
+from archipel.parts.protect.sample import Private, accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.alike import AlikeAccountant, counted
 from archipel.privacy.bounding import norm_l1, norm_l2, rounding
@@ -29,15 +29,8 @@ from archipel.privacy.noise import GAUSSIAN, disturb
 from archipel.privacy.personal import affordable_mu, check_reach, release_of
 from archipel.turns import Setup
 
-
-class Summed(NamedTuple):
-    law: Any
-    shape: Any
-    per_sample: Any
-    change: Any  # how far one client moves the sum
-    clip: Any  # of what a client changed
-    order: Any
-    expected: Any  # (servers,): how many clients a server expects to hear
+# `change` is how far one client moves the sum; `expected`, (servers,): how many clients a server expects to hear
+Summed = extended(Private, "Summed", "expected")
 
 
 @cache

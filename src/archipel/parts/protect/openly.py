@@ -54,6 +54,13 @@ def check_relation(policy: Any, seen: str) -> None:
         raise BadInput("privacy.relation", policy.relation, f'"replace-one": {seen}')
 
 
+def check_needed(policy: Any, needed: dict[str, tuple[Any, str]], where: str) -> None:
+    """Refuse keys of a table that are not what a part needs, each with the reason."""
+    for name, (right, why) in needed.items():
+        if vars(policy)[name] != right:
+            raise BadInput(f"privacy.{name}", vars(policy)[name], f"{why}, {where}")
+
+
 def check_clip(policy: Any, what: str) -> None:
     """Refuse noise on what has no bound."""
     if policy.protects and not policy.clip < math.inf:

@@ -33,7 +33,7 @@ LONGEST = 1e20  # of features that count: beyond it a clipped slope would be too
 
 
 class Private(NamedTuple):
-    """Settings of an account, and the bound."""
+    """Settings of an account, as in `account.Spending`, and the bound."""
 
     law: Any
     shape: Any

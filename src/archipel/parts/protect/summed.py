@@ -82,8 +82,9 @@ def quantise(out: Any, model: Any, before: Any, clip: Any, step: Any) -> None:
     out[:] = np.floor(change + 0.5)
 
 
+@fast(quantise)
 @exact
-def quantise_exactly(out: Any, model: Any, before: Any, clip: Any, step: Any) -> None:
+def quantise_loop(out: Any, model: Any, before: Any, clip: Any, step: Any) -> None:
     total = 0.0
     for j in range(model.shape[0]):
         gap = float(model[j] - before[j])
@@ -94,11 +95,6 @@ def quantise_exactly(out: Any, model: Any, before: Any, clip: Any, step: Any) ->
         factor = (1.0 if norm <= clip else clip / norm * (1.0 - 1e-12)) / step
     for j in range(model.shape[0]):
         out[j] = math.floor(float(model[j] - before[j]) * factor + 0.5) if factor > 0.0 else 0
-
-
-@fast(quantise)
-def quantise_loop(out: Any, model: Any, before: Any, clip: Any, step: Any) -> None:
-    quantise_exactly(out, model, before, clip, step)
 
 
 def wrap(values: Any, prime: Any) -> None:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.node import assign, kernel, table_of
+from archipel.node import assign, extended, kernel, table_of
 from archipel.parts.protect.openly import check_relation, free
-from archipel.privacy.account import accounts, scale_of
+from archipel.privacy.account import Account, accounts, scale_of
 from archipel.privacy.accountant import Accountant, planned_of
 from archipel.privacy.bounding import project_ball
 from archipel.privacy.ledger import Assumption
@@ -23,18 +23,8 @@ from archipel.privacy.policy import Guard, Noise, Privacy
 from archipel.problems.losses.supervised import LOSSES
 from archipel.turns import Setup
 
-
-class Told(NamedTuple):
-    """An account, and what others know."""
-
-    noise: Any
-    spent: Any
-    limit: Any
-    releases: Any
-    dearest: Any
-    summed: Any
-    change: Any  # (1,): how far one unit moves the mean gradient
-    told: Any  # (size,)
+# an account; how far one unit moves the mean gradient, (1,); what others know, (size,)
+Told = extended(Account, "Told", "change", "told")
 
 
 class Known(NamedTuple):
@@ -55,7 +45,7 @@ class Telling(NamedTuple):
 class Priced(NamedTuple):
     """What protects the nodes of a setup."""
 
-    state: Told
+    state: Any  # Told
     settings: Telling
     accountant: Accountant | None
     noise: Noise

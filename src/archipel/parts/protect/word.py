@@ -6,31 +6,20 @@ the model as it was released, received or mixed last.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from archipel.describe import Checked
-from archipel.node import assign, kernel
+from archipel.node import assign, extended, kernel
 from archipel.parts import Protect, ProtectPiece, start_of
 from archipel.parts.protect.openly import any_sum, as_it_is, check_clip, check_relation, free, no_noise, table_of
 from archipel.parts.protect.sample import Private, accountant_of
-from archipel.privacy.account import accounts, scale_of
+from archipel.privacy.account import Account, accounts, scale_of
 from archipel.privacy.bounding import clip_l1, clip_l2
 from archipel.privacy.noise import disturb
 from archipel.turns import Setup
 
 WHOLE = "a round's change of the model, however many samples made it,"
-
-
-class Released(NamedTuple):
-    """An account, and the model as others may know it."""
-
-    noise: Any
-    spent: Any
-    limit: Any
-    releases: Any
-    dearest: Any
-    summed: Any
-    base: Any
+Released = extended(Account, "Released", "base")  # an account, and the model as others may know it
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 from archipel.describe import Checked, key
 from archipel.draws import ROUNDING, uniform
 from archipel.errors import BadInput
-from archipel.node import exact, kernel
+from archipel.node import exact, fill, kernel
 from archipel.parts import BOUNDED, Share, SharePiece, empty
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
@@ -48,8 +48,7 @@ def write(said: Any, me: Any, settings: Any, moment: Any) -> None:
     said.largest[0] = 0
     for j in range(me.model.shape[0]):
         said.largest[0] = max(said.largest[0], abs(me.model[j] - me.before[j]))
-    for i in range(said.packed.shape[0]):
-        said.packed[i] = 0
+    fill(said.packed, 0)
     for j in range(me.model.shape[0]):
         level = level_of(me.model[j] - me.before[j], said.largest[0], top, uniform(moment.key, ROUNDING, j))
         said.packed[j // each] |= np.uint8(level << (bits * (j % each)))

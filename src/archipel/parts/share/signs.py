@@ -13,7 +13,7 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.draws import SIGN, uniform
-from archipel.node import kernel
+from archipel.node import fill, kernel
 from archipel.parts import BOUNDED, Share, SharePiece, empty
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
@@ -57,8 +57,7 @@ def by_chance(value: Any, settings: Any, moment: Any, j: Any) -> Any:
 def writing(read: Any, is_up: Any) -> Any:
     @kernel
     def write(said: Any, me: Any, settings: Any, moment: Any) -> None:
-        for i in range(said.bits.shape[0]):
-            said.bits[i] = 0
+        fill(said.bits, 0)
         for j in range(me.model.shape[0]):
             if is_up(read(me, j), settings, moment, j):
                 said.bits[j // 8] |= np.uint8(1 << (j % 8))

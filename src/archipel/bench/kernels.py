@@ -1,4 +1,4 @@
-"""Kernels that are no engine: the bare arithmetic, for the benchmark."""
+"""Kernels that are no engine: the bare arithmetic."""
 
 from typing import Any, NamedTuple
 
