@@ -48,6 +48,13 @@ def table_of(setup: Setup) -> Any:
     return setup.privacy
 
 
+def refuse_table(setup: Setup, kind: str) -> None:
+    """Refuse a [privacy] table beside a part that has a budget of its own: one of the two would not be kept."""
+    if setup.privacy is not None:
+        right = f"none: the protect part {kind} has budgets of its own in [algorithm.protect], and would not look at it"
+        raise BadInput("privacy", "(a table)", right)
+
+
 def check_relation(policy: Any, seen: str) -> None:
     """Refuse to hide that there is something to protect, as it is seen."""
     if policy.relation != "replace-one":
