@@ -61,8 +61,16 @@ def check_relation(policy: Any, seen: str) -> None:
         raise BadInput("privacy.relation", policy.relation, f'"replace-one": {seen}')
 
 
+def check_bounds(policy: Any, what: str) -> None:
+    """Refuse bounds that nobody would hold to: a ledger would call them enforced."""
+    for name, limit in vars(policy.bounds).items():
+        if limit < math.inf:
+            raise BadInput(f"privacy.bounds.{name}", limit, f"none: {what} is clipped, by privacy.clip")
+
+
 def check_clip(policy: Any, what: str) -> None:
-    """Refuse noise on what has no bound."""
+    """Refuse noise on what has no bound, and bounds on anything else."""
+    check_bounds(policy, what)
     if policy.protects and not policy.clip < math.inf:
         right = f"a finite bound on {what}: no noise covers an infinite sensitivity"
         raise BadInput("privacy.clip", policy.clip, right)
