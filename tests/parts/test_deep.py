@@ -17,6 +17,7 @@ from archipel.parts.learn.deep import DpSgd, GradientStep
 from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.batch import AtBatch
+from archipel.parts.protect.in_turn import InTurn
 from archipel.parts.protect.mix import AtMix
 from archipel.parts.protect.personal import Personal
 from archipel.parts.protect.word import AtWord
@@ -129,6 +130,22 @@ def test_without_a_target_it_is_counted_in_zcdp():
     noise = Privacy(noise=2.0, unit="client", relation="add-remove", clip=0.5)
     result = Federation(STREAM, OnlineFed(step=0.2, asked=0.6, **AVERAGED), privacy=noise, rounds=20, every=20).run()
     assert result.ledgers[0]["nodes"][0]["spent"]["rho"] == pytest.approx(20 * 0.25**2 / 2)
+
+
+def test_that_nobody_sees_whom_a_server_asks_is_assumed_where_it_makes_sums_cheaper():
+    """Who watches the network sees it. Counted in zCDP, where asking in secret makes nothing cheaper, it may."""
+    in_zcdp = Privacy(rho=0.5, unit="client", relation="add-remove", clip=0.5)
+    for protect in (AtMix(), InTurn(every=2)):
+        for asked, privacy, how in ((1.0, CENTRAL, "enforced"), (0.5, CENTRAL, "assumed"), (0.5, in_zcdp, "enforced")):
+            if privacy is in_zcdp and isinstance(protect, InTurn):
+                continue  # it takes an epsilon
+            algorithm = OnlineFed(asked=asked, **(AVERAGED | {"protect": protect}))
+            accountant = Federation(STREAM, algorithm, privacy=privacy, rounds=4).instance().plan.accountant
+            assert accountant.terms.how == how
+            watched = [held.how for held in accountant.terms.assumptions if "watches the network" in held.what]
+            assert watched == (["assumed"] if how == "assumed" else [])
+    assert prepared(DpFedAvgDeep(0.1, 30), 4)[0].plan.accountant.terms.how == "assumed"
+    assert prepared(DpFedAvgDeep(0.1, 30, asked=1.0), 4)[0].plan.accountant.terms.how == "enforced"
 
 
 def test_one_client_moves_a_sum_by_the_clip_at_most_and_one_without_a_norm_by_nothing():
