@@ -20,7 +20,8 @@ from archipel.privacy.policy import Privacy, Range
 from archipel.problems.deep import Deep
 from archipel.problems.networked import Regression
 from archipel.problems.own import Files
-from archipel.simulate.plain import PlainEngine
+from archipel.simulate.laid import SHARED, rounds_of
+from archipel.simulate.plain import PlainEngine, in_rows
 from archipel.topology import Peers, Servers, Star
 
 STREAM = Synthetic(clients=5, features=8, test=10)
@@ -236,6 +237,21 @@ def test_both_engines_see_the_same():
     twin = twin_of(peers(epsilon=1.0), True, 1, 2)
     plain, quick = (watched(twin, 40, 5, engine, None) for engine in ("plain", "compiled"))
     assert np.allclose(plain[0], quick[0], rtol=1e-10) and plain[1] == pytest.approx(quick[1])
+
+
+def test_what_everyone_says_is_seen_on_a_star_of_every_copy(monkeypatch):
+    """There are so many stars that each server could hear its clients before those of the next one act."""
+
+    def as_compiled(many, step_by_step=False):
+        engine = PlainEngine(many)
+        engine.rounds = in_rows(rounds_of(many, 1, step_by_step), many.plan.turns)
+        return engine
+
+    monkeypatch.setattr("archipel.auditing.compiled", as_compiled)
+    described = Federation(Regression(), ZcdpNfl(), Star(), privacy=Privacy(epsilon=1.0, clip=1.0), rounds=5)
+    twin = twin_of(described, True, 1, 2)
+    plain, quick = (watched(twin, 2 * SHARED, 5, engine, None) for engine in ("plain", "compiled"))
+    assert np.array_equal(plain[0], quick[0]) and plain[1] == quick[1] > 0
 
 
 def test_of_different_budgets_the_largest_is_audited():

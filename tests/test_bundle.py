@@ -227,6 +227,26 @@ def test_what_was_paid_is_in_it(tmp_path):
     assert [node["spent"] for node in paid["nodes"]] == [node["spent"] for node in run.ledger()["seeds"][0]["nodes"]]
 
 
+@pytest.mark.parametrize("kind", ["at-mix", "in-turn", "individual", "summed"])
+def test_what_nobody_noised_is_not_beside_what_was_paid(kind, tmp_path):
+    """Where a sum is noised clients' own models are as they learned them; `archipel predict` has the common one."""
+    from archipel import Privacy
+    from archipel.registry import PROTECTS
+
+    more = {"every": 2} if kind == "in-turn" else {}
+    privacy = Privacy(
+        epsilon=2.0, clip=1.0, unit="client", relation="replace-one" if kind == "summed" else "add-remove"
+    )
+    problem, algorithm = Linear(clients=12, size=3, samples=20, test=20), FedAvg(protect=PROTECTS[kind](**more))
+    run = Federation(problem, algorithm, privacy=privacy, rounds=2, every=2, engine="plain").run()
+    run.save(tmp_path)
+    found = load(tmp_path / "model.npz")
+    assert found.told["paid"]["guarantee"] == "enforced" and [*found.weights] == ["server"]
+    assert (found.model() == run.models[0]["server"]).all()
+    with pytest.raises(BadInput):
+        found.model("client-0")
+
+
 def test_related_models_predict_for_each_client(tmp_path):
     problem = Related(clients=4, tasks=2, size=3, samples=(4, 6), test=30)
     from archipel import Pgfl, Servers

@@ -163,9 +163,10 @@ def packed(told: dict[str, Any], models: dict[str, Any], frame: Frame | None) ->
 
 def write(file: IO[bytes], told: dict[str, Any], models: dict[str, Any], frame: Frame | None) -> None:
     """A bundle into a file; `told` is what is known of the run, see `about`."""
-    arrays: Any = {WEIGHTS + name: np.asarray(model) for name, model in models.items() if name != "told"}
+    left = {"told", *told.get("without", ())}  # beside what was told last, what has no noise
+    arrays: Any = {WEIGHTS + name: np.asarray(model) for name, model in models.items() if name not in left}
     own = models.get("clients")
-    if "server" in models and own is not None and own.size > MOST:
+    if "server" in models and own is not None and own.size > MOST and "clients" not in left:
         del arrays[f"{WEIGHTS}clients"]
     text = {"format": FORMAT, "archipel": __version__, **told}
     if frame is not None:

@@ -201,8 +201,10 @@ class Federation(Checked):
         plan = self.algorithm.plan(setup)
         if self.privacy is not None and plan.accountant is None:
             raise BadInput("privacy", "(a table)", f"none: {kind_of(self.algorithm)} cannot count what it would pay")
-        if setup.task.assumed_public and plan.accountant is not None:
-            plan = plan._replace(accountant=plan.accountant.assuming(setup.task.assumed_public))
+        if plan.accountant is not None:
+            by_sample = plan.accountant.terms.unit == "sample"
+            taken = setup.task.assumed_public + (setup.task.assumed_apart if by_sample else ())
+            plan = plan._replace(accountant=plan.accountant.assuming(taken)) if taken else plan
         if self.problem.finds_units:
             plan = plan._replace(accountant=paid_before(plan, setup.graph, self.privacy, self.problem.price))
         if setup.attack is not None and not any(isinstance(turn, Turn) and turn.forge for turn in plan.turns):

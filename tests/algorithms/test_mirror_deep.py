@@ -17,6 +17,7 @@ from archipel.generators import shuffled_batches
 from archipel.node import Moment
 from archipel.parts.mix.push_whole import Mass
 from archipel.parts.protect import batch as at_batch
+from archipel.parts.protect.openly import Openly
 from archipel.privacy.accounting import record
 from archipel.privacy.personal import affordable_epsilon, sampled_laplace
 from archipel.privacy.policy import Privacy
@@ -235,6 +236,13 @@ def test_a_privacy_table_is_refused():
 
 
 # --- with a network -----------------------------------------------------------------------------------------
+
+
+def test_of_another_protection_it_promises_nothing():
+    """What is said of the noise is said of its own: with another part in its place, the ledger says what holds."""
+    assert Federation(SMALL, MirrorDeep(batch=10), CHANGING, rounds=4).check()["epsilon of the run"] == 1.0
+    for other in (Openly(), at_batch.AtBatch(epsilon=8.0)):
+        assert Federation(SMALL, MirrorDeep(batch=10, protect=other), CHANGING, rounds=4).check() == {}
 
 
 def test_a_network_learns_among_peers_and_what_was_paid_is_told():

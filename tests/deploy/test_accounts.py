@@ -7,11 +7,16 @@ from harness import Village, assert_same, simulated
 from test_replay import TABLE
 
 from archipel import Federation
+from archipel.algorithms.fedavg import FedAvg
+from archipel.algorithms.online import OnlineFedSgd
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.store import FILES
+from archipel.parts.protect.individual import Individual
+from archipel.privacy.gaussian import mu_of
 from archipel.privacy.policy import Privacy
 from archipel.privacy.releases import Laplace, Sampled
+from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
 
@@ -43,6 +48,44 @@ def test_without_checkpoints_a_kept_ledger_is_taken_up(name):
     village.hosts[who].disk.put({"ledger.journal": files["ledger.journal"]})
     village.start(who)
     assert village.nodes[who].player.round == 0 and village.nodes[who].account.total(None) == paid > 0
+
+
+@pytest.mark.parametrize("budget", [{"epsilon": 1.0}, {"epsilon": 4.0, "noise": 4.0}], ids=["spent", "some left"])
+def test_samples_that_are_used_again_pay_again(budget):
+    """All begin anew, as the guide says, with the ledgers kept: the stored samples come from the first on again.
+
+    A sample that has been in two releases has paid for both, whatever is due in each life.
+    """
+    private = Privacy(clip=0.5, **budget)
+    village = Village(Federation(Linear(2, 3, 6, test=5), OnlineFedSgd(), privacy=private, rounds=6))
+    village.run()
+    clients = village.roster.names["client"]
+    once = [village.nodes[name].account.total(None) for name in clients]
+    everyone = [*village.nodes]
+    for name in everyone:
+        village.kill(name)
+        disk = village.hosts[name].disk
+        disk.put({file: content for file, content in disk.copy().items() if file == "ledger.journal"})
+    for name in everyone:
+        village.start(name)
+    village.run()
+    for name, paid in zip(clients, once):
+        account, mine = village.nodes[name].account, village.nodes[name].player.me.protect
+        lives = 1 + (mine.releases[0] - 6) / 6
+        assert lives == (2 if "noise" in budget else 1)
+        assert account.total(None) == pytest.approx(lives * paid) and account.ledger.epsilon(1e-5).epsilon <= 4.0
+
+
+def test_of_payments_that_are_secret_a_node_tells_the_budget():
+    """Of individual accounting: what a client has paid says how long its changes were."""
+    private = Privacy(epsilon=2.0, clip=0.5, unit="client", relation="add-remove")
+    village = Village(Federation(Linear(3, 3, 20, test=5), FedAvg(protect=Individual()), privacy=private, rounds=3))
+    for name in village.roster.names["client"]:
+        assert village.nodes[name].account.total(None) == 0.0
+    village.run()
+    for name in village.roster.names["client"]:
+        node = village.nodes[name]
+        assert 0 < node.account.ledger.rho() < node.status()["paid"] == pytest.approx(mu_of(2.0, 1e-5) ** 2 / 2)
 
 
 @pytest.mark.parametrize(("name", "who"), [("zcdp-nfl", "peer"), ("pao-fed-c2", "client")])

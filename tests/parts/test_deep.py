@@ -13,11 +13,14 @@ from archipel.draws import SELECTED, key_of, uniform
 from archipel.errors import BadInput
 from archipel.node import Edge
 from archipel.parts.ask.drawn import Drawn
+from archipel.parts.learn.deep import DpSgd, GradientStep
 from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.batch import AtBatch
+from archipel.parts.protect.in_turn import InTurn
 from archipel.parts.protect.mix import AtMix
 from archipel.parts.protect.personal import Personal
+from archipel.parts.protect.word import AtWord
 from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
 from archipel.privacy.noise import secret_uniform, secure_noise
@@ -129,6 +132,22 @@ def test_without_a_target_it_is_counted_in_zcdp():
     assert result.ledgers[0]["nodes"][0]["spent"]["rho"] == pytest.approx(20 * 0.25**2 / 2)
 
 
+def test_that_nobody_sees_whom_a_server_asks_is_assumed_where_it_makes_sums_cheaper():
+    """Who watches the network sees it. Counted in zCDP, where asking in secret makes nothing cheaper, it may."""
+    in_zcdp = Privacy(rho=0.5, unit="client", relation="add-remove", clip=0.5)
+    for protect in (AtMix(), InTurn(every=2)):
+        for asked, privacy, how in ((1.0, CENTRAL, "enforced"), (0.5, CENTRAL, "assumed"), (0.5, in_zcdp, "enforced")):
+            if privacy is in_zcdp and isinstance(protect, InTurn):
+                continue  # it takes an epsilon
+            algorithm = OnlineFed(asked=asked, **(AVERAGED | {"protect": protect}))
+            accountant = Federation(STREAM, algorithm, privacy=privacy, rounds=4).instance().plan.accountant
+            assert accountant.terms.how == how
+            watched = [held.how for held in accountant.terms.assumptions if "watches the network" in held.what]
+            assert watched == (["assumed"] if how == "assumed" else [])
+    assert prepared(DpFedAvgDeep(0.1, 30), 4)[0].plan.accountant.terms.how == "assumed"
+    assert prepared(DpFedAvgDeep(0.1, 30, asked=1.0), 4)[0].plan.accountant.terms.how == "enforced"
+
+
 def test_one_client_moves_a_sum_by_the_clip_at_most_and_one_without_a_norm_by_nothing():
     instance, _ = prepared(DpFedAvgDeep(0.1, 30, clip=0.3), 4)
     turn, settings = instance.plan.turns[1], instance.plan.settings
@@ -165,6 +184,24 @@ def test_what_cannot_be_protected_at_the_mix_says_why(change, key):
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Algorithm(learn=GradientStep(batch=10), protect=AtBatch(epsilon=8.0)),
+        FedAvgDeep(learn=GradientStep(batch=10), protect=AtBatch(epsilon=8.0)),
+        Algorithm(learn=DpSgd(batch=10), protect=Personal(), ask=Drawn("uniform", 2, 1)),
+        PldpFl("uniform", batch=10, draws=2, protect=Personal()),
+    ],
+    ids=["at-batch", "at-batch, fedavg-deep", "personal", "personal, pldp-fl"],
+)
+def test_a_privacy_table_that_a_part_would_not_look_at_is_refused(algorithm):
+    """Who asks for 0.1 must not get the 8 of the part."""
+    assert Federation(SMALL, algorithm, rounds=4).instance().plan.accountant.forecast().epsilon.max() > 7
+    with pytest.raises(BadInput) as caught:
+        Federation(SMALL, algorithm, privacy=Privacy(epsilon=0.1, clip=1.0), rounds=4).instance()
+    assert caught.value.key == "privacy"
+
+
 def test_among_peers_nobody_is_trusted_with_a_sum():
     with pytest.raises(BadInput, match="nobody is trusted"):
         Federation(STREAM, Algorithm(**AVERAGED), Peers(), privacy=CENTRAL, rounds=5).instance()
@@ -179,6 +216,24 @@ def test_among_peers_nobody_is_trusted_with_a_sum():
 def test_any_composition_with_a_server_may_draw_whom_it_asks(share, topology):
     algorithm = Algorithm(learn=OnlineStep(0.2, False), share=share, ask=Drawn("uniform", 1, 2))
     check_algorithm(Federation(STREAM, algorithm, topology, LATE, rounds=12))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "privacy"),
+    [
+        (FedAvgDeep(0.05, 30, sampling="optimal", draws=2, protect=AtWord()), Privacy(epsilon=2.0, clip=0.5)),
+        (MirrorDeep(batch=10, ask=Drawn("optimal", 2, 1)), None),
+        (PldpFl(batch=10, learn=GradientStep(batch=10), protect=AtBatch()), None),
+    ],
+    ids=["at-word", "at-batch", "at-batch, pldp-fl"],
+)
+def test_a_gradient_norm_that_nobody_pays_for_is_not_said(algorithm, privacy):
+    """G_i of algorithm 1, line 3, is of a client's data: without noise one sample moves it as far as it likes."""
+    with pytest.raises(BadInput, match="no gradient norm that it may say"):
+        Federation(SMALL, algorithm, privacy=privacy, rounds=4).instance()
+    open_ones = Federation(SMALL, FedAvgDeep(0.05, 30, sampling="optimal", draws=2), rounds=4)
+    private = Federation(SMALL, PldpFl(batch=10, draws=2), rounds=4)
+    assert all("norm" in made.instance().plan.turns[1].word._fields for made in (open_ones, private))
 
 
 def test_each_server_draws_its_own_clients():

@@ -1,11 +1,16 @@
 """What a problem takes from everyone's data without noise is said wherever a guarantee is printed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from archipel.algorithms.online import OnlineFed
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.errors import Missing
 from archipel.federation import Federation
 from archipel.privacy.policy import Privacy
+from archipel.problems.clustered import BeijingStations
 from archipel.problems.networked import Regression
 from archipel.problems.own import Files
 from archipel.topology import Peers
@@ -38,3 +43,26 @@ def test_so_is_the_weight_that_the_thesis_takes_from_the_data():
     assert terms(Regression("elastic-net", **small)).how == "assumed"
     assert terms(Regression("elastic-net", l1=0.1, **small)).how == "enforced"
     assert terms(Regression("ridge", **small)).how == "enforced"
+
+
+def test_stations_are_in_standard_units():
+    try:
+        found = terms(BeijingStations())
+    except Missing:
+        pytest.skip("Beijing air is not on this machine")
+    assert found.how == "assumed" and "scales" in found.assumptions[-1].what
+
+
+@pytest.mark.parametrize(("unit", "how"), [("sample", "assumed"), ("client", "enforced")])
+def test_one_sample_is_in_others_where_its_clients_mean_stands(unit, how, tmp_path):
+    """It pays for itself, and moves the mean of its client's samples, which stands in the missing cells of others."""
+    shown = []
+    for value in (0.0, 9.0):
+        for name in ("a", "b"):
+            (tmp_path / f"{name}.csv").write_text(f"x,y\n{value if name == 'a' else 0.0},1\n2,3\n,5\n4,5\n")
+        problem = Files(str(tmp_path), missing="mean", standardise=False)
+        private = replace(PRIVATE, unit=unit)
+        instance = Federation(problem, OnlineFed(), privacy=private, rounds=4).instance()
+        shown.append(np.array(instance.task.source.x))
+        assert instance.plan.accountant.terms.how == how
+    assert (shown[0] != shown[1]).any(1).sum() == 2  # the sample's own row, and that without a value

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from archipel import Delay, Environment, Federation, Files, Linear, PaoFed, Privacy, Synthetic
+from archipel.algorithms.deep import MirrorDeep
 from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.mirror import MirrorDescent
 from archipel.algorithms.pgfl import Pgfl
@@ -16,6 +17,8 @@ from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.bundle import load
 from archipel.combinations import GRAPHS, cell
 from archipel.errors import BadInput
+from archipel.parts.protect.in_turn import InTurn
+from archipel.parts.protect.mix import AtMix
 from archipel.problems.clustered import Related
 from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
@@ -265,6 +268,31 @@ def test_a_ledger_goes_on_and_refuses_what_its_budget_does_not_cover(tmp_path):
     spent = [node["spent"]["epsilon"] for node in more.ledger()["seeds"][0]["nodes"]]
     before = [node["spent"]["epsilon"] for node in load(first / "model.npz").told["paid"]["nodes"]]
     assert all(a <= b <= 4.0 for a, b in zip(before, spent)) and min(before) > 3.9
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "privacy"),
+    [
+        (FedAvg(asked=0.5, protect=AtMix()), Privacy(epsilon=2.0, clip=0.1, unit="client", relation="add-remove")),
+        (FedAvg(protect=InTurn(every=2)), Privacy(epsilon=2.0, clip=0.1, unit="client")),
+        (MirrorDeep("gaussian", epsilon=2.0, batch=5), None),
+        (MirrorDeep("laplace", epsilon=2.0, batch=5), None),
+        (MirrorDeep("published", epsilon=2.0, batch=5), None),
+    ],
+    ids=["at-mix", "in-turn", "at-batch", "at-batch, laplace", "at-batch, published"],
+)
+def test_more_rounds_do_not_make_cheaper_what_was_paid(algorithm, privacy, tmp_path):
+    """The noise is that of the rounds that were planned first, whatever is planned later; so is what it costs."""
+    problem = Linear(clients=5, size=4, samples=20, test=20)
+    topology = Star() if privacy else Peers(shape="ring")
+    federation = Federation(problem, algorithm, topology, privacy=privacy, rounds=4, every=4, engine="plain")
+    first = saved(federation, tmp_path / "first")
+    more = federation.with_(rounds=16).run(keep=Keep(start=first / "model.npz"))
+    before, after = load(first / "model.npz").told["paid"]["nodes"], more.ledger()["seeds"][0]["nodes"]
+    for was, now in zip(before, after):
+        rounds = now["releases"] / was["releases"]  # published noise has no budget, and goes on
+        assert now["spent"]["rho"] == pytest.approx(rounds * was["spent"]["rho"], rel=1e-9) and rounds in (1, 4)
+        assert now["spent"]["epsilon"] >= was["spent"]["epsilon"] * (1 - 1e-9) > 1.9
 
 
 def test_streams_of_files_keep_their_horizon(tmp_path):

@@ -184,7 +184,7 @@ class MirrorDeep(Deep):
         """What the noise of a run is, and what it truly costs beside the dissertation's epsilon."""
         self.plan(setup)
         noised = self.noised()
-        if noised is None:
+        if noised is None or self.protect is not None or self.learn is not None:  # these have numbers of their own
             return {}
         told = {"noise a component": float(noised.scales(setup, self.batch)[0].max())}
         if self.noise == "published":

@@ -15,6 +15,7 @@ import numpy as np
 from archipel.algorithms.deep import Deep
 from archipel.describe import key
 from archipel.environment import LATEST
+from archipel.errors import BadInput
 from archipel.parts.ask import drawn
 from archipel.parts.ask.drawn import Drawn
 from archipel.parts.ask.sampling import SAMPLINGS
@@ -76,6 +77,9 @@ class PldpFl(Deep):
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns; a [privacy] table may say the budgets."""
         if setup.privacy is not None:
+            if self.protect is not None:
+                right = "none: it says the budgets of pldp-fl's own protection, and [algorithm.protect] is another one"
+                raise BadInput("privacy", "(a table)", right)
             own = promised(setup.privacy, setup.task.clients, setup.seed)
             return replace(self, **own).plan(setup._replace(privacy=None))
         plan = self.planned(setup)

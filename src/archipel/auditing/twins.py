@@ -234,7 +234,7 @@ def watched(
     for begun in range(0, runs, CHUNK):
         copies = min(CHUNK, runs - begun)
         many = tiled(instance, copies)._replace(seed=seed + begun // CHUNK)
-        player: Any = PlainEngine(many) if engine == "plain" else compiled(many)
+        player: Any = PlainEngine(many) if engine == "plain" else compiled(many, step_by_step=True)
         said = []
         for n in range(twin.rounds):
             player.advance(n, n + 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 from archipel.deploy.store import ANEW, Halted
 from archipel.deploy.world import Disk, File
+from archipel.parts.protect.individual import Secret
 from archipel.privacy.accountant import account_of as spending
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Overspent, Terms
@@ -59,7 +60,7 @@ class Account:
         """A checkpoint covers all charges so far: none will be looked for one by one."""
 
     def total(self, me: Any) -> float | None:
-        """What was paid, in zCDP."""
+        """What was paid, in zCDP, as it may be told."""
         return None
 
     def close(self) -> None:
@@ -78,8 +79,11 @@ class SpendingAccount(Account):
         self.together = 0  # lines that were left when some were put together last
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
-            spending(me).spent[0] = self.spent = self.ledger.rho()
             spending(me).releases[0] = self.releases = self.ledger.lines
+            if getattr(accountant, "per_sample", False):  # samples that have paid may be used again, and pay again
+                spending(me).limit[0] -= self.ledger.rho()
+            else:
+                spending(me).spent[0] = self.spent = self.ledger.rho()
 
     def paid(self, n: int, me: Any) -> None:
         cost, count = float(spending(me).spent[0]) - self.spent, float(spending(me).releases[0]) - self.releases
@@ -127,6 +131,8 @@ class SpendingAccount(Account):
                 self.ledger.journal.fold(self.ledger.charges)
 
     def total(self, me: Any) -> float | None:
+        if isinstance(self.accountant, Secret):  # what it paid tells of its data; that it has a budget does not
+            return float(self.accountant.planned[self.number]) if self.ledger.lines else 0.0
         return self.ledger.rho()
 
     def close(self) -> None:

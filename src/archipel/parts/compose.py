@@ -69,6 +69,8 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         parts = parts._replace(protect=replace(parts.protect, asked=parts.asked))
     protect = parts.protect.make(setup, parts.learn)
     learn = parts.learn.make(setup, protect)
+    if protect.accountant is not None and protect.norm is None:  # of the data as they are: nobody pays for it
+        learn = learn._replace(norm=None)
     share = parts.share.make(setup)
     if learn.read_by in share.needs and parts.protect.where == "word":
         right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'

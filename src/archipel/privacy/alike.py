@@ -9,20 +9,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.privacy.account import Account, accounts
+from archipel.privacy.account import Account, accounts, release_of
 from archipel.privacy.accountant import Paid, account_of, finite, history, spent
 from archipel.privacy.accounting import EXACT, NOTHING, RDP, record, zcdp_epsilon
 from archipel.privacy.ledger import EpsilonBudget, Terms
+from archipel.privacy.noise import GAUSSIAN, LAPLACE
 from archipel.privacy.personal import UPPER, quick_epsilon
-from archipel.privacy.releases import Release, Zcdp, rho_of
+from archipel.privacy.releases import Laplace, Release, Sampled, Zcdp, rho_of
 
 HALF = 0.5  # of a release: room for the rounding of a sum
+ROUNDED = 1e-9  # relative: what the cost of a release may differ by that is the planned one
 
 
 def counted(scales: Any, releases: tuple[Release, ...], planned: int, limited: bool = True) -> Account:
     """Empty accounts that cover so many releases each."""
     costs = np.array([rho_of(release) for release in releases])
     return accounts(scales, (planned + HALF) * costs if limited else np.full(len(costs), np.inf))
+
+
+def costing(release: Release, cost: float) -> Release:
+    """A release of the same kind that costs so much zCDP: a run that goes on has the noise that it began with."""
+    if abs(cost - rho_of(release)) <= ROUNDED * cost:
+        return release
+    if isinstance(release, Sampled):
+        return Sampled(release.rate, costing(release.release, cost), release.relation)  # type: ignore[arg-type]
+    if isinstance(release, Zcdp):
+        return Zcdp(cost)
+    return release_of(LAPLACE if isinstance(release, Laplace) else GAUSSIAN, cost)
 
 
 class AlikeAccountant(NamedTuple):
@@ -42,11 +55,14 @@ class AlikeAccountant(NamedTuple):
 
     def release(self, number: int, cost: float, paid: float) -> Release:
         """What a node writes down when it pays."""
-        return self.releases[number]
+        return costing(self.releases[number], cost)
 
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far; the zCDP total is without the amplification by sampling."""
-        return self.priced(account_of(tables[self.role]).releases[:, 0])
+        table = account_of(tables[self.role])
+        pairs = zip(self.releases, table.spent[:, 0].tolist(), table.releases[:, 0].tolist())
+        made = tuple(costing(planned, spent / count) if count else planned for planned, spent, count in pairs)
+        return self._replace(releases=made).priced(table.releases[:, 0])
 
     def forecast(self) -> Paid:
         """What will have been paid at most, before anything runs."""

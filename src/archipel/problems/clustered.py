@@ -15,7 +15,7 @@ from archipel.node import kernel
 from archipel.problems.datasets import beijing, images
 from archipel.problems.frame import LABEL, NUMBER, Frame
 from archipel.problems.losses.supervised import LOGISTIC, LOSSES, SQUARED
-from archipel.problems.measured import frame_of
+from archipel.problems.measured import SCALES, frame_of
 from archipel.problems.scoring.deviation import Scorer
 from archipel.problems.splits import clusters
 from archipel.problems.splits.shards import Shards, TrainTest, join, numbered
@@ -259,7 +259,9 @@ class BeijingStations(Problem):
         data = self.split()
         shape, told = (len(self.columns),), frame_of(data, None, "squared", float)
         frame = told._replace(inputs=shape, columns=self.columns, constant=self.intercept, target=self.target)
-        scorer = Scorer("squared", np.arange(data.train.clients), data.test)
+        scorer, taken = Scorer("squared", np.arange(data.train.clients), data.test), (SCALES,)
         if data_kind == "stream":
-            return streamed_task(data.train, scorer.score, None, rounds, dtype)._replace(frame=frame)
-        return stored_task(data.train, scorer.score, dtype)._replace(loss=SQUARED, frame=frame)
+            made = streamed_task(data.train, scorer.score, None, rounds, dtype)
+            return made._replace(frame=frame, assumed_public=taken)
+        made = stored_task(data.train, scorer.score, dtype)
+        return made._replace(loss=SQUARED, frame=frame, assumed_public=taken)

@@ -23,6 +23,8 @@ from archipel.problems.splits.shards import Scaling, Shards, TrainTest, divide, 
 from archipel.problems.stored import played_again, streamed_task
 from archipel.problems.task import MOST_COSINES, Problem, Task
 
+MEANS = "the means that stand in missing cells do not depend on the sample that is protected"
+
 
 @dataclass(frozen=True)
 class Files(Problem):
@@ -206,6 +208,7 @@ class Files(Problem):
         else:
             task = streamed_task(data.train, unmeasured, None, horizon, dtype)._replace(loss=ONLINE_LOSSES[self.loss])
         told = () if people is not None or self.all_public(train) else task.assumed_public
+        apart = (MEANS,) if self.missing == "mean" else ()
         score = self.scorer(data, seed, dtype, people).score if len(test.y) else unmeasured
         if self.aims:
             task = framed(
@@ -214,8 +217,8 @@ class Files(Problem):
                 filled=self.known_means(train.columns, people is not None),
             )  # fmt: skip
         task = task._replace(
-            regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, notes=notes, listed=listed,
-            unit=unit, holdings=look.holdings(train, labels) if self.aims else None,
+            regulariser=(float(self.l1), float(self.l2)), score=score, assumed_public=told, assumed_apart=apart,
+            notes=notes, listed=listed, unit=unit, holdings=look.holdings(train, labels) if self.aims else None,
         )  # fmt: skip
         if self.reference or self.regret:
             task = self.measured_against(task, seed, data_kind, people)

@@ -72,6 +72,7 @@ class Task(NamedTuple):
     oracle: Oracle | None = None  # for regret, where it can be known
     learner: Any = None  # of models that are not linear: problems.models.learners.Learner
     assumed_public: tuple[str, ...] = ()  # what was taken from everyone's data without noise
+    assumed_apart: tuple[str, ...] = ()  # how one sample of a client may be in its others, where samples are protected
     notes: tuple[str, ...] = ()  # what a person would want to know of the data before a run
     listed: Any = ()  # a row for each client: what it has
     unit: str = ""  # of the target

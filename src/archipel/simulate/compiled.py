@@ -20,11 +20,11 @@ from archipel.simulate.records import held
 
 
 class CompiledEngine(Played):
-    """Plays an instance."""
+    """Plays an instance; `step_by_step` if all words are to be looked at after a round."""
 
-    def __init__(self, instance: Instance, threads: int = 1):
+    def __init__(self, instance: Instance, threads: int = 1, step_by_step: bool = False):
         self.instance, self.threads = instance, threads
-        self.rounds = rounds_of(instance, threads, step_by_step=False)
+        self.rounds = rounds_of(instance, threads, step_by_step)
         self.board, self.arguments = held(self.rounds.board), held(self.rounds.arguments)
         self.shares = np.array([threads if instance.count(role) >= SHARED else 1 for role in self.rounds.roles])
         self.gate = gate_of()

@@ -58,15 +58,17 @@ def engine_for(instance: Instance, name: str = "auto", side_by_side: bool = Fals
     return compiled(instance, threads)
 
 
-def compiled(instance: Instance, threads: int = 1) -> "CompiledEngine | BlockEngine":
-    """The compiled engine, with its kernels in the cache."""
+def compiled(instance: Instance, threads: int = 1, step_by_step: bool = False) -> "CompiledEngine | BlockEngine":
+    """The compiled engine, with its kernels in the cache; `step_by_step` if all words are to be looked at."""
     with _compiling:
         from archipel.simulate.blocks import BlockEngine, in_blocks
         from archipel.simulate.compile import prepare_cache
         from archipel.simulate.compiled import CompiledEngine
 
         prepare_cache()
-        return BlockEngine(instance, threads) if in_blocks(instance) else CompiledEngine(instance, threads)
+        if in_blocks(instance) and not step_by_step:
+            return BlockEngine(instance, threads)
+        return CompiledEngine(instance, threads, step_by_step)
 
 
 def cores() -> int:

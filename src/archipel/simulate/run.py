@@ -130,7 +130,10 @@ class Recorder:
     def about(self) -> tuple[dict[str, Any], Any]:
         """What the bundle of this seed's models tells, and what stands around them."""
         names = self.graph.names or self.task.names
-        return about(self.federation, self.task, self.seed, self.done, names, self.ledger), self.task.frame
+        told = about(self.federation, self.task, self.seed, self.done, names, self.ledger)
+        if getattr(self.federation.algorithm, "noises_sums", False):  # what was paid covers sums, not what is in them
+            told["without"] = ["clients"]
+        return told, self.task.frame
 
     def advice(self) -> str:
         """What to change, in the words of the algorithm."""

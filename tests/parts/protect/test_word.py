@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from archipel.draws import PRIVACY, key_of, normal
+from archipel.errors import BadInput
 from archipel.federation import Federation
 
 STREAM = {"kind": "synthetic", "clients": 5, "features": 8, "test": 10, "samples": [400], "horizon": 400}
@@ -65,3 +66,19 @@ def test_a_bound_that_nobody_keeps_is_not_called_enforced(kind, enforce):
     bounds = [held for held in terms.assumptions if "at most 0.001" in held.what]
     assert [held.how for held in bounds] == ["enforced" if enforce else "assumed"]
     assert "example" not in bounds[0].what and terms.how == bounds[0].how
+
+
+@pytest.mark.parametrize("kind", ["at-sample", "at-gradient", "at-word", "at-mix", "individual", "summed"])
+def test_bounds_that_nobody_would_hold_to_are_refused(kind):
+    """What is clipped is a gradient or a change: features, targets and models stay as they are, whatever is said."""
+    by_client = kind in ("at-mix", "individual", "summed")
+    privacy = {"epsilon": 2.0, "clip": 0.1, "unit": "client" if by_client else "sample"}
+    privacy |= {"relation": "add-remove"} if kind in ("at-mix", "individual") else {}
+    own = "mirror-descent" if kind == "at-gradient" else "fedavg" if by_client else "online-fed"
+    problem = SMALL if own == "fedavg" else STREAM
+    given = {"problem": problem, "algorithm": {"kind": own, "protect": {"kind": kind}}}
+    assert federation(**given, privacy=privacy).instance().plan.accountant.terms.how == "enforced"
+    for name in ("features", "target", "radius"):
+        with pytest.raises(BadInput) as caught:
+            federation(**given, privacy=privacy | {"bounds": {name: 1e-3}}).instance()
+        assert caught.value.key == f"privacy.bounds.{name}" and "privacy.clip" in caught.value.right

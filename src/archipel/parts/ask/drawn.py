@@ -258,7 +258,7 @@ class Drawn(Checked):
         if not optimal:
             return AskPiece(asking(share.tell), asked, learn, unchanged, settings)
         if learn.norm is None:
-            right = '"uniform" or "weight": this way to learn has no gradient norm to say'
+            right = '"uniform" or "weight": this way to learn has no gradient norm that it may say'
             raise BadInput("algorithm.sampling", self.sampling, right)
         asking_too = learn.asking and saying_norms(learn.asking, learn.norm)
         told = learn._replace(learn=saying_norms(learn.learn, learn.norm), plain_only=True, asking=asking_too)

@@ -17,7 +17,7 @@ from archipel.errors import BadInput
 from archipel.generators import add_gaussian, add_laplace, poisson_batch
 from archipel.parts import Protect, ProtectPiece
 from archipel.parts.learn.deep import GradientStep, batch_gradient
-from archipel.parts.protect.openly import always, any_sum, as_it_is, no_noise
+from archipel.parts.protect.openly import always, any_sum, as_it_is, no_noise, refuse_table
 from archipel.parts.protect.sample import Private, pay
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.alike import AlikeAccountant, counted
@@ -106,6 +106,7 @@ class AtBatch(Protect, Checked):
         if not isinstance(learn, GradientStep):
             right = "another, or the learn part gradient-step: it pays for one"
             raise BadInput("algorithm.protect.kind", "at-batch", right)
+        refuse_table(setup, "at-batch")
         check_delta(self.delta, "algorithm.delta")
         scales, releases = self.scales(setup, learn.batch)
         free, rounds = self.noise == "published", setup.rounds

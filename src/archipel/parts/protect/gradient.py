@@ -4,7 +4,6 @@ A sample is used in one round and noised before anything else happens to it, so 
 client that hides all its samples pays for all its rounds. The ledger states both; the budget is for the policy's unit.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -151,9 +150,6 @@ def noise_of(setup: Setup, strain: float = 1.0) -> Noise:
         return Noise(NONE, np.zeros((clients, 1)), np.ones(1), np.full((clients, 1), np.inf), True)
     check_relation(policy, "that a client has news in a round is not hidden")
     check_clip(policy, "each sample's gradient")
-    for name, limit in vars(policy.bounds).items():
-        if limit < math.inf:
-            raise BadInput(f"privacy.bounds.{name}", limit, "none: a sample's gradient is clipped, by privacy.clip")
     return policy.noise_of([[strain * sensitivity(setup)]], clients, setup.rounds, setup.seed, policy.unit == "sample")
 
 

@@ -24,10 +24,12 @@ from archipel.parts.protect.sample import Private, accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.alike import AlikeAccountant, counted
 from archipel.privacy.bounding import norm_l1, norm_l2, rounding
-from archipel.privacy.ledger import ENFORCED, Assumption, Terms
+from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Terms
 from archipel.privacy.noise import GAUSSIAN, disturb
 from archipel.privacy.personal import affordable_mu, check_reach, release_of
 from archipel.turns import Setup
+
+UNSEEN = Assumption("nobody watches the network for whom a server asks, which makes each of its sums cheaper", ASSUMED)
 
 # `change` is how far one client moves the sum; `expected`, (servers,): how many clients a server expects to hear
 Summed = extended(Private, "Summed", "expected")
@@ -100,14 +102,15 @@ class AtMix(Protect, Checked):
         members = np.bincount(graph.server, minlength=graph.servers)
         held = (
             Assumption(f"what a client changes has L{policy.order} norm at most {policy.clip:g}", policy.how),
-            Assumption("whom a server asks is its secret, and who is asked is in a sum once", ENFORCED),
+            Assumption("whom a server asks is drawn in secret, and who is asked is in a sum once", ENFORCED),
         )
-        terms = Terms("client", policy.relation, held)
         names = tuple(f"every client of {name}" for name in graph.server_names) or tuple(
             f"every client of server {s}" if graph.servers > 1 else "every client" for s in range(graph.servers)
         )
         sampled = policy.epsilon is not None and policy.mechanism == "gaussian" and policy.schedule == "constant"
-        if sampled and policy.noise is None and isinstance(policy.epsilon, int | float):
+        sampled = sampled and policy.noise is None and isinstance(policy.epsilon, int | float)
+        terms = Terms("client", policy.relation, (*held, UNSEEN) if sampled and self.asked < 1 else held)
+        if sampled:
             planned = policy.releases or -(-setup.rounds // self.spacing())
             check_reach(policy.epsilon, policy.delta, self.asked, ("privacy.epsilon", "privacy.delta"))
             mu = affordable_mu(policy.epsilon, policy.delta, planned, self.asked, policy.relation)

@@ -48,6 +48,13 @@ def table_of(setup: Setup) -> Any:
     return setup.privacy
 
 
+def refuse_table(setup: Setup, kind: str) -> None:
+    """Refuse a [privacy] table beside a part that has a budget of its own: one of the two would not be kept."""
+    if setup.privacy is not None:
+        right = f"none: the protect part {kind} has budgets of its own in [algorithm.protect], and would not look at it"
+        raise BadInput("privacy", "(a table)", right)
+
+
 def check_relation(policy: Any, seen: str) -> None:
     """Refuse to hide that there is something to protect, as it is seen."""
     if policy.relation != "replace-one":
@@ -61,8 +68,16 @@ def check_needed(policy: Any, needed: dict[str, tuple[Any, str]], where: str) ->
             raise BadInput(f"privacy.{name}", vars(policy)[name], f"{why}, {where}")
 
 
+def check_bounds(policy: Any, what: str) -> None:
+    """Refuse bounds that nobody would hold to: a ledger would call them enforced."""
+    for name, limit in vars(policy.bounds).items():
+        if limit < math.inf:
+            raise BadInput(f"privacy.bounds.{name}", limit, f"none: {what} is clipped, by privacy.clip")
+
+
 def check_clip(policy: Any, what: str) -> None:
-    """Refuse noise on what has no bound."""
+    """Refuse noise on what has no bound, and bounds on anything else."""
+    check_bounds(policy, what)
     if policy.protects and not policy.clip < math.inf:
         right = f"a finite bound on {what}: no noise covers an infinite sensitivity"
         raise BadInput("privacy.clip", policy.clip, right)

@@ -19,7 +19,7 @@ from archipel.errors import BadInput
 from archipel.generators import add_gaussian, poisson_batch
 from archipel.parts import Protect, ProtectPiece
 from archipel.parts.learn.deep import DpSgd
-from archipel.parts.protect.openly import always, any_sum, as_it_is, no_noise
+from archipel.parts.protect.openly import always, any_sum, as_it_is, no_noise, refuse_table
 from archipel.privacy.account import UNPAID
 from archipel.privacy.accounting import check_delta
 from archipel.privacy.ledger import Ledger
@@ -154,6 +154,7 @@ class Personal(Protect, Checked):
     def make(self, setup: Setup, learn: Any) -> ProtectPiece:
         if not isinstance(learn, DpSgd):
             raise BadInput("algorithm.protect.kind", "personal", "another, or the learn part dp-sgd")
+        refuse_table(setup, "personal")
         check_delta(self.delta, "algorithm.delta")
         sizes, graph = sizes_of(setup.task), setup.graph
         rates, budgets = learn.batch / sizes, drawn_budgets(self.budgets, len(sizes), setup.seed)

@@ -22,7 +22,7 @@ from archipel.errors import BadInput
 from archipel.generators import add_discrete
 from archipel.node import add_scaled, exact, fast, fill, kernel
 from archipel.parts import MixPiece, Protect, ProtectPiece
-from archipel.parts.protect.openly import any_sum, as_it_is, check_relation, free, no_noise, table_of
+from archipel.parts.protect.openly import any_sum, as_it_is, check_bounds, check_relation, free, no_noise, table_of
 from archipel.parts.protect.sample import accountant_of
 from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.coding import PRIMES, Code, centred, code_of
@@ -273,5 +273,6 @@ class Summed(Protect, Checked):
         check_relation(policy, "that a client is in a sum is not hidden")
         if policy.mechanism != "gaussian":
             raise BadInput("privacy.mechanism", policy.mechanism, '"gaussian": shares of other noise do not add up')
+        check_bounds(policy, "what a client changes")
         if not policy.clip < np.inf:
             raise BadInput("privacy.clip", policy.clip, "a finite bound on what a client changes: integers have ends")
