@@ -16,7 +16,9 @@ from archipel.node import Moment
 from archipel.parts.learn.epochs import Epochs
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.optimiser import Momentum
+from archipel.parts.mix.push_sum import PushSum
 from archipel.parts.mix.robust import Median, TrimmedMean
+from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.measured import UNCHANGED, measured_task
@@ -255,11 +257,13 @@ def test_fedbuff_is_the_paper_s_rule_by_a_slow_loop(size):
         (Scaffold(mix=Mean()), "parts that read the control"),
         (Scaffold(learn=Epochs()), "one that keeps the control"),
         (FedBuff(share=Whole()), "one that says changes"),
+        (FedAvg(mix=Momentum(over=PushSum())), "undo the mass"),
+        (FedAvg(mix=Momentum(over=PushSum()), share=Portions(1)), "undo the mass"),
     ],
 )
 def test_parts_that_come_in_pairs_say_so(algorithm, sentence):
     with pytest.raises(BadInput, match=sentence):
-        Federation(Quadratics(), algorithm, rounds=2).run()
+        Federation(Quadratics(), algorithm, Peers() if "mass" in sentence else Star(), rounds=2).run()
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), Scaffold(), FedBuff(buffer=2), FedAdam()])

@@ -146,6 +146,9 @@ def under(over: Mix | None) -> Mix:
 def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
     """A mix piece with an optimiser upon it."""
     inner = under(over).make(setup, share, place)
+    if inner.weight is not None or inner.settle is not None:
+        right = "another: an optimiser would undo the mass that it carries"
+        raise BadInput("algorithm.mix.over", type(over).__name__, right)
     if inner.tell is not None:
         raise BadInput("algorithm.mix.over", type(over).__name__, "a mix of one model")
     among = not setup.graph.servers
