@@ -11,6 +11,7 @@ from archipel.environment import Delay, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import Moment, row
+from archipel.parts.ask.drawn import Drawn
 from archipel.parts.learn.fitting import Fit
 from archipel.parts.learn.gradient import Gradient
 from archipel.parts.mix.dual import adjacency
@@ -388,3 +389,9 @@ def test_a_learn_part_is_refused_with_a_sentence_also_where_it_would_see_a_strea
     federation = Federation(Linear(clients=4, size=3, samples=5, features=6), kind(learn=Gradient()), rounds=2)
     with pytest.raises(BadInput, match="share a dual"):
         federation.run()
+
+
+def test_who_is_asked_cannot_be_replaced_either():
+    """Nobody asks in ADMM: the table was taken, and nothing came of it."""
+    with pytest.raises(BadInput, match="share a dual"):
+        Federation(SMALL, ZcdpNfl(ask=Drawn()), rounds=2).run()

@@ -48,7 +48,7 @@ class Admm(Composition):
 
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns; unless a part of a pair was replaced."""
-        for name in ("learn", "protect", "share", "mix"):
+        for name in ("learn", "protect", "share", "mix", "ask"):
             given = getattr(self, name)
             if given is not None:
                 raise BadInput(f"algorithm.{name}", type(given).__name__, PAIRED)
