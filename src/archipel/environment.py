@@ -24,6 +24,7 @@ from archipel.part import WHOLE, drawn, ends, placed
 ABSENT, BROKEN, LOST = -2, -3, -1  # in place of a delay, in a schedule
 UNREADABLE = (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 FOREVER = np.iinfo(np.int64).max
+LOSSES = 1e-3  # of messages, where each that never counts does harm for good
 LATEST = 10_000  # rounds that a message may be late: a place is kept for each of them
 
 
@@ -97,6 +98,15 @@ def may_be_late(conditions: Conditions) -> bool:
     if len(conditions.recorded):
         return bool(np.isin(conditions.recorded, (0, ABSENT, BROKEN), invert=True).any())
     return bool((conditions.tail[np.unique(conditions.law), 1:] > 0).any())
+
+
+def chance_of_loss(conditions: Conditions, limit: int) -> float:
+    """How likely a message of who is there never counts, where those count that are at most `limit` rounds late."""
+    if len(conditions.recorded):
+        sent = conditions.recorded[conditions.recorded >= LOST]
+        return float(((sent == LOST) | (sent > limit)).mean()) if len(sent) else 0.0
+    latest = conditions.tail.shape[1] - 2
+    return float(conditions.tail[np.unique(conditions.law), min(limit, latest) + 1].max())
 
 
 # --- the delay laws a user can name -----------------------------------------------------------------------------------

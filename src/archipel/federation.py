@@ -34,7 +34,7 @@ from archipel.describe import (
     rewrite,
     write_toml,
 )  # fmt: skip
-from archipel.environment import Environment, may_be_late
+from archipel.environment import LOSSES, Environment, chance_of_loss, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
 from archipel.loading import is_of_file
 from archipel.part import WHOLE
@@ -217,6 +217,11 @@ class Federation(Checked):
         if self.algorithm.no_delays and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
             raise BadInput("environment.delay", self.environment.delay.kind, right)
+        lost = chance_of_loss(conditions, plan.late) if plan.both_ends else 0.0
+        if lost > LOSSES:
+            right = f"a limit, here and in algorithm.limit, that all but one message in {1 / LOSSES:g} meet: {lost:.2g}"
+            right += " of them would never count, and controls that a server never hears of lead away from the optimum"
+            raise BadInput("environment.delay.limit", self.environment.delay.limit, right)
         role = "client" if "client" in plan.tables else "peer"
         graph = setup.graph
         if plan.weigh is not None:

@@ -88,6 +88,7 @@ class Plan(NamedTuple):
     accountant: Any = None  # what nodes pay in privacy: privacy.accountant.Accountant, or what has its methods
     trusted: bool = False  # servers see what clients say, and noise what they make of it
     masks: Any = None  # privacy.coding.Code: how words to a server are masked, where they leave a machine
+    both_ends: bool = False  # what a client says, it remembers as said: a word that never counts does harm for good
 
     def weight(self, turn: int) -> int:
         """The bytes of a turn's message."""

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,12 +10,15 @@ import pytest
 from archipel import Delay, Environment, Federation, Linear
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedAvgM, FedBuff, FedProx, Scaffold
 from archipel.draws import SELECTED, key_of, uniform
-from archipel.environment import available, delay
+from archipel.environment import available, chance_of_loss, delay
 from archipel.errors import BadInput
 from archipel.node import Moment
 from archipel.parts.learn.epochs import Epochs
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.optimiser import Momentum
+from archipel.parts.mix.push_sum import PushSum
+from archipel.parts.mix.robust import Median, TrimmedMean
+from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.measured import UNCHANGED, measured_task
@@ -124,6 +127,24 @@ def test_scaffold_among_peers_finds_the_optimum_too(environment):
         assert abs(plain.mean() - 10 * BEST) > 0.1
 
 
+def test_scaffold_at_a_server_takes_late_words_and_refuses_lost_ones():
+    """A word that counts late leaves c the mean of all c_k in the end; one that never does moves the fixed point."""
+    late = Environment(availability=0.8, delay=Delay("fixed", rounds=2, limit=3))
+    found = server_of(Scaffold(step=0.1, epochs=2, limit=2), rounds=1500, environment=late)
+    assert found == pytest.approx([BEST], abs=1e-8)
+    for limit, law in ((1, Delay("fixed", rounds=2, limit=3)), (3, Delay(delta=0.5, limit=3))):
+        with pytest.raises(BadInput, match="would never count"):
+            server_of(Scaffold(limit=limit), rounds=2, environment=Environment(delay=law))
+    server_of(Scaffold(limit=10), rounds=2, environment=Environment(delay=Delay(delta=0.2, limit=10)))
+
+
+def test_how_likely_words_never_count_in_a_recorded_schedule(tmp_path):
+    plan = np.array([[0, -2, 1, 4], [-1, 0, -3, 2]], np.int16)  # one is lost, one too late, of six that are sent
+    np.savez(tmp_path / "plan.npz", schedule=plan)
+    played = Environment(replay=str(tmp_path / "plan.npz")).conditions(4, 1)
+    assert chance_of_loss(played, 2) == pytest.approx(2 / 6)
+
+
 # --- optimisers -----------------------------------------------------------------------------------------------------
 
 
@@ -144,11 +165,40 @@ def test_fedavgm_is_momentum_written_by_hand():
 def test_fedadam_is_adam_written_by_hand():
     w, m, v = 0.0, 0.0, 1e-2**2
     for _ in range(30):
-        m = 0.9 * m + 0.1 * changes(0.2, 3, w)
-        v = 0.95 * v + 0.05 * m**2
+        change = changes(0.2, 3, w)
+        m = 0.9 * m + 0.1 * change
+        v = 0.95 * v + 0.05 * change**2
         w += 0.3 * m / (math.sqrt(v) + 1e-2)
     found = server_of(FedAdam(step=0.2, epochs=3, server_step=0.3, second=0.95, floor=1e-2), rounds=30)
     assert found == pytest.approx([w], abs=1e-12)
+
+
+def test_an_optimiser_waits_while_nobody_is_heard():
+    """Everyone is away in every third round: the server's model, its momentum and its moments stay as they are."""
+    third = Environment(availability=[[1.0], [0.0], [1.0]])
+    w, v, adam, m, s = 0.0, 0.0, 0.0, 0.0, 1e-2**2
+    for n in range(20):
+        if n % 3 != 1:
+            v = 0.8 * v + changes(0.2, 3, w)
+            w += 0.5 * v
+            change = changes(0.2, 3, adam)
+            m, s = 0.9 * m + 0.1 * change, 0.99 * s + 0.01 * change**2
+            adam += 0.3 * m / (math.sqrt(s) + 1e-2)
+    by_momentum = FedAvgM(step=0.2, epochs=3, momentum=0.8, server_step=0.5)
+    by_adam = FedAdam(step=0.2, epochs=3, server_step=0.3, floor=1e-2)
+    assert server_of(by_momentum, rounds=20, environment=third) == pytest.approx([w], abs=1e-12)
+    assert server_of(by_adam, rounds=20, environment=third) == pytest.approx([adam], abs=1e-12)
+
+
+@pytest.mark.parametrize("over", [Median(), TrimmedMean(share=0.3), Mean(0)])
+def test_no_momentum_over_a_mix_is_that_mix_among_servers_too(over):
+    described = Federation(
+        Linear(clients=8, size=3, samples=9), FedAvg(mix=over), Servers(servers=3, shape="ring"), rounds=8,
+        engine="plain",
+    )  # fmt: skip
+    still = described.with_(algorithm=FedAvg(mix=Momentum(momentum=0.0, over=over)))
+    one, two = described.run().models[0], still.run().models[0]
+    np.testing.assert_allclose(two["servers"], one["servers"], atol=1e-13)
 
 
 def test_no_momentum_and_a_whole_step_are_fedavg():
@@ -207,11 +257,13 @@ def test_fedbuff_is_the_paper_s_rule_by_a_slow_loop(size):
         (Scaffold(mix=Mean()), "parts that read the control"),
         (Scaffold(learn=Epochs()), "one that keeps the control"),
         (FedBuff(share=Whole()), "one that says changes"),
+        (FedAvg(mix=Momentum(over=PushSum())), "undo the mass"),
+        (FedAvg(mix=Momentum(over=PushSum()), share=Portions(1)), "undo the mass"),
     ],
 )
 def test_parts_that_come_in_pairs_say_so(algorithm, sentence):
     with pytest.raises(BadInput, match=sentence):
-        Federation(Quadratics(), algorithm, rounds=2).run()
+        Federation(Quadratics(), algorithm, Peers() if "mass" in sentence else Star(), rounds=2).run()
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg(), Scaffold(), FedBuff(buffer=2), FedAdam()])
@@ -251,4 +303,5 @@ def test_engines_agree(kind, topology, privacy):
         with pytest.raises(BadInput, match=algorithm.refuses[kind_of(topology)]):
             Federation(problem, algorithm, topology, rounds=2)
         return
-    check_algorithm(Federation(problem, algorithm, topology, ROUGH, privacy, rounds=8), parallel=True)
+    rough = replace(ROUGH, delay=Delay("fixed", rounds=2)) if kind == "scaffold" else ROUGH  # it loses none
+    check_algorithm(Federation(problem, algorithm, topology, rough, privacy, rounds=8), parallel=True)

@@ -5,9 +5,11 @@ import pytest
 
 from archipel import Federation, Linear
 from archipel.algorithms.gossip import Gossip
+from archipel.parts.mix.push_sum import PushSum
+from archipel.parts.share.portions import Portions
 from archipel.problems.stored import Seen
 from archipel.testing import check_algorithm
-from archipel.topology import Digraph, Peers, Servers, Star
+from archipel.topology import Digraph, Peers, Servers, Star, matrix
 
 STORED = Linear(clients=8, size=3, samples=6, noise=0.5)
 STILL = Gossip(step=1e-30, data="stored")
@@ -73,6 +75,34 @@ def test_on_a_digraph_everyone_finds_the_exact_mean():
     described.engine_of(instance).advance(0, 200)
     np.testing.assert_allclose(models, np.tile(mean, (8, 1)), atol=1e-10)
     assert instance.plan.tables["peer"].mix.mass.sum(0) == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("share", [None, Portions(3)])
+@pytest.mark.parametrize("least", [0.5, 0.01])
+def test_the_fixed_point_of_gradient_push_solves_its_linear_equations(least, share):
+    """M z = W (M z - gamma M / max(M, least) (A z - b)): the optimum up to gamma, if nobody is lighter than `least`."""
+    gamma = 0.02
+    algorithm = Gossip(step=gamma, data="stored", mix=PushSum(least=least), share=share)
+    one_way = Digraph(mean_degree=2.0)
+    described = Federation(STORED, algorithm, one_way, rounds=1200, every=1200, precision="float64", engine="plain")
+    graph, source = matrix(one_way.build(8, described.seed).across[0]), described.instance().task.source
+    values, vectors = np.linalg.eig(graph)
+    mass = np.real(vectors[:, np.argmax(np.real(values))])
+    mass *= 8 / mass.sum()
+    assert 0.02 < mass.min() < 0.4
+    x, y = source.x.reshape(8, 6, 3), source.y.reshape(8, 6)
+    hessians, ends = 2 * np.einsum("kni,knj->kij", x, x) / 6, 2 * np.einsum("kni,kn->ki", x, y) / 6
+    block = np.zeros((24, 24))
+    for k in range(8):
+        block[3 * k : 3 * k + 3, 3 * k : 3 * k + 3] = hessians[k]
+    heavy, counts = np.diag(np.repeat(mass, 3)), np.diag(np.repeat(mass / np.maximum(mass, least), 3))
+    mixing = np.kron(graph, np.eye(3))
+    left = heavy - mixing @ (heavy - gamma * counts @ block)
+    expected = np.linalg.solve(left, gamma * mixing @ counts @ ends.ravel()).reshape(8, 3)
+    found = described.run().models[0]["clients"]
+    np.testing.assert_allclose(found, expected, atol=1e-8)
+    best = np.linalg.solve(hessians.sum(0), ends.sum(0))
+    assert (np.abs(found.mean(0) - best).max() < 0.02) == (least < 0.1)
 
 
 def test_on_a_stream_it_is_lms_with_neighbours():

@@ -23,7 +23,11 @@ from archipel.environment import Delay, Failure
 from archipel.errors import BadInput
 from archipel.node import Moment
 from archipel.parts.learn.constraints import Budget, window_budget
+from archipel.parts.learn.mirror import MirrorStep
+from archipel.parts.learn.online import OnlineStep
 from archipel.parts.learn.regret import Record, excess, minima_of
+from archipel.parts.learn.replay import Replay
+from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.problems.losses.online import ONLINE_LOSSES, loss_gradient, loss_value
@@ -421,6 +425,23 @@ def test_the_audit_finds_no_more_than_the_ledger_says(name, mechanism, unit):
 def test_what_makes_no_sense_is_refused_with_a_sentence(algorithm, topology, privacy, what):
     with pytest.raises(BadInput, match=what):
         Federation(SMALL, algorithm(), topology, privacy=privacy).instance()
+
+
+@pytest.mark.parametrize("kind", [MirrorDescent, DualAveraging, PublishedMirrorDescent, DpFedAvg])
+@pytest.mark.parametrize("learn", [OnlineStep(0.05), Replay(0.05)])
+def test_learn_parts_without_a_region_are_refused(kind, learn):
+    share = {"share": Whole()} if kind is DpFedAvg else {}
+    with pytest.raises(BadInput, match="whose regret this kind measures"):
+        Federation(Drifting(clients=4, size=3), kind(learn=learn, **share), Star(), rounds=3).run()
+
+
+def test_regret_is_measured_in_the_region_of_the_learn_part():
+    """A mirror step that is given as a part is the kind with its keys, meters and all."""
+    described = Federation(Drifting(clients=4, size=3), MirrorDescent(radius=0.3, step=0.5), Star(), rounds=30)
+    by_part = described.with_(algorithm=MirrorDescent(learn=MirrorStep(radius=0.3, step=0.5)))
+    one, two = (federation.with_(engine="plain", every=30).run() for federation in (described, by_part))
+    for metric in ("regret.static", "regret.network"):
+        assert two.final(metric) == pytest.approx(one.final(metric), rel=1e-12)
 
 
 def test_graphs_that_cannot_work_are_refused(tmp_path):

@@ -11,10 +11,13 @@ from archipel.environment import Delay, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import Moment, row
+from archipel.parts.ask.drawn import Drawn
 from archipel.parts.learn.fitting import Fit
+from archipel.parts.learn.gradient import Gradient
 from archipel.parts.mix.dual import adjacency
 from archipel.privacy.bounding import Bounds, project_ball
 from archipel.privacy.policy import Privacy
+from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression, centralised, solution
 from archipel.problems.stored import Shard
 from archipel.theory import zcdp_nfl as theory
@@ -379,3 +382,16 @@ def test_what_cannot_be_right_is_refused(parts, sentence):
         if isinstance(parts.get("algorithm"), dict):
             parts = {"algorithm": ZcdpNfl(**parts["algorithm"])}
         federation(rounds=20, **parts).run()
+
+
+@pytest.mark.parametrize("kind", [ZcdpNfl, DpNfl, ZcdpGradNfl, PAdmm])
+def test_a_learn_part_is_refused_with_a_sentence_also_where_it_would_see_a_stream(kind):
+    federation = Federation(Linear(clients=4, size=3, samples=5, features=6), kind(learn=Gradient()), rounds=2)
+    with pytest.raises(BadInput, match="share a dual"):
+        federation.run()
+
+
+def test_who_is_asked_cannot_be_replaced_either():
+    """Nobody asks in ADMM: the table was taken, and nothing came of it."""
+    with pytest.raises(BadInput, match="share a dual"):
+        Federation(SMALL, ZcdpNfl(ask=Drawn()), rounds=2).run()

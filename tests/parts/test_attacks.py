@@ -11,8 +11,13 @@ from archipel.algorithms.online import OnlineFed, PaoFed
 from archipel.environment import ATTACKS, Attack
 from archipel.errors import BadInput
 from archipel.node import leaves, named_leaves
+from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.robust import CentredClipping, Median
 from archipel.parts.protect.word import AtWord
+from archipel.parts.share.portions import Portions
+from archipel.parts.share.quantised import Quantised
+from archipel.parts.share.signs import Signs
+from archipel.parts.share.top_k import TopK
 from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.losses.online import ONLINE_LOSSES
@@ -53,6 +58,16 @@ def assert_reference_agrees(federation):
 def test_lies_are_what_the_reference_says(kind, graph):
     assert_reference_agrees(lied_to(kind, PaoFed(step=0.1, portion=2), GRAPHS[graph]))
     assert_reference_agrees(lied_to(kind, OnlineFed(step=0.1, mix=Median()), GRAPHS[graph]))
+
+
+@pytest.mark.parametrize("share", [TopK(2), TopK(2, feedback=False), Portions(2), Whole(True), Quantised(), Signs(0.1)])
+def test_a_lie_that_is_the_truth_changes_nothing(share):
+    """What a liar writes takes the place of what it wrote as everyone does: a memory counts a change once."""
+    algorithm = Algorithm(learn=OnlineStep(0.1), share=share)
+    lied = lied_to("scaled", algorithm, Star(), share=0.5, strength=1.0, engine="plain")
+    models = [federation.run().models[0] for federation in (lied, lied.with_(environment=ROUGH))]
+    for role in models[0]:
+        np.testing.assert_allclose(models[0][role], models[1][role], atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "a-little-is-enough"])

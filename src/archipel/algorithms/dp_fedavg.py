@@ -12,7 +12,7 @@ from archipel.describe import key
 from archipel.parts.compose import Parts
 from archipel.parts.kind import Composition
 from archipel.parts.learn.offered import Offered, OfferedSteps
-from archipel.parts.learn.regret import Meter
+from archipel.parts.learn.regret import Meter, metered
 from archipel.parts.mix.mean import Mean
 from archipel.parts.protect.gradient import AtGradient
 from archipel.parts.protect.openly import Openly
@@ -44,5 +44,5 @@ class DpFedAvg(Composition):
     def plan(self, setup: Setup) -> Plan:
         """Their turns, and meters of regret."""
         plan = super().plan(setup)
-        learn = plan.settings.learn
+        learn = metered(plan)
         return plan._replace(measure=Meter(setup, learn.map, learn.known, accountant=plan.accountant))

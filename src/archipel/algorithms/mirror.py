@@ -22,7 +22,7 @@ from archipel.parts.learn.constraints import SECRET, Budget, window_budget
 from archipel.parts.learn.dual_averaging import DualAverage
 from archipel.parts.learn.mirror import Geometry, MirrorSettings, MirrorStep, QueueStep, SaddleStep
 from archipel.parts.learn.printed import PRINTED, PrintedStep
-from archipel.parts.learn.regret import Meter
+from archipel.parts.learn.regret import Meter, metered
 from archipel.parts.mix.pushed import PushedModels
 from archipel.parts.protect.correlated import Correlated
 from archipel.parts.protect.gradient import AtGradient, noise_of, typical_scale
@@ -63,11 +63,10 @@ class MirrorDescent(Composition, Geometry):
     def plan(self, setup: Setup) -> Plan:
         """Everyone in the middle of the region; their turns, and meters of regret."""
         plan, size = super().plan(setup), setup.task.size
-        budget = self.constraint
+        learn, budget = metered(plan), self.parts(setup).learn.constraint
         public = budget if budget and budget.form != SECRET else None
         limited = public.constraint(size, window_budget(public.budgets, public.window)) if public else None
-        known = plan.settings.learn.known
-        meter = Meter(setup, self.mapped(size), known, limited, budget is not None, plan.accountant)
+        meter = Meter(setup, learn.map, learn.known, limited, budget is not None, plan.accountant)
         return plan._replace(measure=meter)
 
     def check(self, setup: Setup) -> dict[str, float]:
@@ -87,7 +86,7 @@ class MirrorDescent(Composition, Geometry):
     def bound(self, setup: Setup, settings: MirrorSettings, steps: Any) -> dict[str, float]:
         """The bound of the static regret (2.6), where there is one: of clipped losses, and where nobody is away."""
         unbounded = settings.map.geometry == maps.ENTROPY and settings.map.floor == 0  # B, from where all may have come
-        if self.learns is not MirrorStep or unbounded:
+        if type(self.parts(setup).learn) is not MirrorStep or unbounded:
             return {}
         if self.mixing != "push-sum" and not setup.graph.servers:
             return {}
@@ -150,9 +149,12 @@ class DualAveraging(MirrorDescent):
     def bound(self, setup: Setup, settings: MirrorSettings, steps: Any) -> dict[str, float]:
         """The bound of the static regret (2.6); of few clients, since the graph's disagreement has to be found."""
         graph, entropic = setup.graph, settings.map.geometry == maps.ENTROPY
-        if setup.task.clients > FEW or graph.servers > 1 or isinstance(self.parts(setup).protect, Correlated):
+        parts = self.parts(setup)
+        if setup.task.clients > FEW or graph.servers > 1 or isinstance(parts.protect, Correlated):
             return {}  # it is for noise that is drawn anew in every round
-        noise, longest = noise_of(setup), self.as_part(DualAverage).longest(setup, settings.map)
+        if not isinstance(parts.learn, DualAverage):
+            return {}
+        noise, longest = noise_of(setup), parts.learn.longest(setup, settings.map)
         drawn = typical_scale(noise) * math.sqrt((1 if noise.law == GAUSSIAN else 2) * setup.task.size)  # its L2 norm
         apart: Any = np.zeros(len(steps))  # at one server nobody disagrees
         if not graph.servers:
@@ -194,7 +196,8 @@ class PublishedMirrorDescent(Composition):
         plan = super().plan(setup)
         if self.start == "printed":
             self.begin_apart(plan.tables)
-        return plan._replace(measure=Meter(setup, plan.settings.learn.map, plan.settings.learn.known))
+        learn = metered(plan)
+        return plan._replace(measure=Meter(setup, learn.map, learn.known))
 
     def begin_apart(self, tables: dict[str, Any]) -> None:
         """Where the three clients of figure 2.2 begin."""

@@ -41,9 +41,14 @@ class Admm(Composition):
     no_delays: ClassVar[bool] = True
     fixed_clients: ClassVar[str] = "ADMM's penalties depend on how many there are"
 
+    @property
+    def data_kind(self) -> str:
+        """Stored, whatever learn part is given: that is refused, with what a plan knows."""
+        return self.own_data_kind
+
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns; unless a part of a pair was replaced."""
-        for name in ("learn", "protect", "share", "mix"):
+        for name in ("learn", "protect", "share", "mix", "ask"):
             given = getattr(self, name)
             if given is not None:
                 raise BadInput(f"algorithm.{name}", type(given).__name__, PAIRED)

@@ -250,7 +250,7 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     return Plan(
         tables, turns, settings, parameters, mix.late, accountant=protect.accountant,
         weigh=metropolis if graph.servers > 1 else None, plain_only=learn.plain_only, masks=protect.masks,
-        trusted=parts.protect.where == "mix",
+        trusted=parts.protect.where == "mix", both_ends=mix.both_ends,
     )  # fmt: skip
 
 

@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from archipel.errors import BadInput
 from archipel.node import dot_exactly, exact
 from archipel.parts.learn.constraints import Constraint
 from archipel.problems.losses.online import DISTANCE, LINEAR, loss_value, square_distance
 from archipel.problems.losses.supervised import LOGISTIC, SQUARED
 from archipel.problems.regions import ANYWHERE, lowest, projected
 from archipel.theory.comparators import Logistic, Quadratic, best
-from archipel.turns import Setup
+from archipel.turns import Plan, Setup
 
 METERED = 50_000_000  # numbers of a stream that are drawn again for a static comparator; beyond, there is none
 CHUNK = 2_000_000  # numbers that are drawn at once
@@ -83,6 +84,15 @@ def known_of(setup: Setup, region: Any) -> Known:
     centres = task.oracle.centres if task.oracle else np.zeros((0, task.size))
     minima = minima_of(task.loss, ridge, centres, region) if len(centres) else centres
     return Known(ridge, centres[: len(centres) if len(minima) else 0], minima)
+
+
+def metered(plan: Plan) -> Any:
+    """The settings of a plan's learn part, which counts what it loses; another is refused."""
+    learn = plan.settings.learn
+    if "known" not in learn._fields:
+        right = "one of the mirror's family, whose regret this kind measures; for others there is composed"
+        raise BadInput("algorithm.learn", "(replaced)", right)
+    return learn
 
 
 def player_of(setup: Setup, known: Known) -> Any:

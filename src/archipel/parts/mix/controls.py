@@ -1,7 +1,8 @@
 """SCAFFOLD's server, and its form among peers; a pair with the learn part `scaffold`.
 
 At a server, Karimireddy et al., ICML 2020, algorithm 1 with option II: a client says how its control moved,
-c_k+ - c_k = (x - y) / (K eta) - c, and the server adds the sum of these over all its N clients to c.
+c_k+ - c_k = (x - y) / (K eta) - c, and the server adds the sum of these over all its N clients to c. So c is the
+mean of all c_k as long as every such word counts in the end; one that is lost would move the fixed point for good.
 
 Among peers, Liu et al., 2024 (K-GT): with z_i = (x_i - y_i) / (K eta), c_i += sum_j W_ij z_j - z_i. What is not heard
 stays with its sender, so the sum of all c_i remains zero whoever is away, and whatever is late.
@@ -127,7 +128,9 @@ class Controls(Mix, Checked):
             needs=("control",),
         )  # fmt: skip
         told = WithControl(share.told, zeros)
-        return piece if among else piece._replace(tell=telling(share.tell), take=taking(share.take), told=told)
+        if among:
+            return piece
+        return piece._replace(tell=telling(share.tell), take=taking(share.take), told=told, both_ends=True)
 
     def one_way(self) -> "Controls":
         raise BadInput("topology.kind", "digraph", "links that go both ways: else controls do not cancel")

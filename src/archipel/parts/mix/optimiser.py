@@ -57,22 +57,36 @@ def by_momentum(me: Any, j: Any, change: Any, rates: Any) -> Any:
 
 @kernel
 def by_adam(me: Any, j: Any, change: Any, rates: Any) -> Any:
-    """m = beta_1 m + (1 - beta_1) Delta; v = beta_2 v + (1 - beta_2) m^2; w += eta m / (sqrt(v) + tau)."""
+    """m = beta_1 m + (1 - beta_1) Delta; v = beta_2 v + (1 - beta_2) Delta^2; w += eta m / (sqrt(v) + tau)."""
     one = me.model.dtype.type(1)
     first = rates.first * me.mix.first[j] + (one - rates.first) * change
     me.mix.first[j] = first
-    me.mix.second[j] = rates.second * me.mix.second[j] + (one - rates.second) * first * first
+    me.mix.second[j] = rates.second * me.mix.second[j] + (one - rates.second) * change * change
     return rates.step * first / (np.sqrt(me.mix.second[j]) + rates.floor)
+
+
+@kernel
+def is_same(a: Any, b: Any) -> Any:
+    other = 0
+    for j in range(a.shape[0]):
+        if a[j] != b[j]:
+            other += 1
+    return other == 0
 
 
 @cache
 def finishing(finish: Any, rule: Any, among: bool) -> Any:
     @kernel
     def optimised(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
-        """What the mix below would change, from where the server was, or a peer when its round began."""
+        """What the mix below would change, from where the server was, or a peer when its round began.
+
+        A round in which a server heard nothing, or waits for more, is none of the optimiser's.
+        """
         assign(me.mix.was, me.before if among else me.model)
         node = Node(me.model, me.before, me.learn, me.protect, me.share, me.mix.over, me.across)
         finish(node, inbox, below(settings), moment)
+        if not among and is_same(me.model, me.mix.was):
+            return
         for j in range(me.model.shape[0]):
             change = me.model[j] - me.mix.was[j]
             me.model[j] = me.mix.was[j] + rule(me, j, change, settings.mix)
@@ -93,6 +107,10 @@ class Momentum(Mix, Checked):
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         return optimised(self.over, by_momentum, (self.step, self.momentum, 0.0, 0.0), setup, share, place)
+
+    def across(self) -> Mix:
+        """What the mix below does: the step is taken once, where clients are heard."""
+        return under(self.over).across()
 
     def one_way(self) -> "Momentum":
         raise BadInput("topology.kind", "digraph", "another: an optimiser would undo the mass that push-sum carries")
@@ -115,10 +133,22 @@ class Adam(Mix, Checked):
         rates = (self.step, self.first, self.second, self.floor)
         return optimised(self.over, by_adam, rates, setup, share, place)
 
+    def across(self) -> Mix:
+        """What the mix below does: the step is taken once, where clients are heard."""
+        return under(self.over).across()
+
+
+def under(over: Mix | None) -> Mix:
+    """The mix below."""
+    return BySamples(0) if over is None else over
+
 
 def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
     """A mix piece with an optimiser upon it."""
-    inner = (over or BySamples(0)).make(setup, share, place)
+    inner = under(over).make(setup, share, place)
+    if inner.weight is not None or inner.settle is not None:
+        right = "another: an optimiser would undo the mass that it carries"
+        raise BadInput("algorithm.mix.over", type(over).__name__, right)
     if inner.tell is not None:
         raise BadInput("algorithm.mix.over", type(over).__name__, "a mix of one model")
     among = not setup.graph.servers

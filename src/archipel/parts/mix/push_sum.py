@@ -2,7 +2,8 @@
 
 Kempe, Dobra, Gehrke, FOCS 2003; with gradient steps, Nedic, Olshevsky, IEEE TAC 2015. What a node says carries mass
 with it, what it keeps stays; a model is what arrived over the mass that arrived. Steps are divided by the mass, so that
-no one's data count more than another's.
+no one's data count more than another's. But a step over a small mass is long, and may be too long: below `least` masses
+count as that, and data of nodes that are so light count for less, by mass / least.
 """
 
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from archipel.parts.mix import push_whole
 from archipel.turns import Setup
 
 # Where a part of a graph hears nothing back its mass drains: what is left stays a number.
-LIGHT, LOST = 0.5, 1e-30  # the least that a step is divided by, so that steps stay stable; less begins anew
+LOST = 1e-30  # less begins anew
 
 
 class Mass(NamedTuple):
     mass: Any  # (size,)
     sent: Any  # (size,): what of it was said this round
     model: Any  # (size,): the model, while something is written in its place
+    least: Any  # (1,): that a step is divided by
 
 
 class Pushed(NamedTuple):
@@ -40,7 +42,7 @@ class Pushed(NamedTuple):
 def settle(me: Any) -> None:
     """The round's change of the model over the mass: what it is of the pushed sum."""
     for j in range(me.model.shape[0]):
-        mass = max(me.mix.mass[j], me.model.dtype.type(LIGHT))
+        mass = max(me.mix.mass[j], me.mix.least[0])
         me.model[j] = me.before[j] + (me.model[j] - me.before[j]) / mass
         me.mix.sent[j] = 0
 
@@ -49,7 +51,7 @@ def settle(me: Any) -> None:
 def lift(me: Any) -> None:
     """What was settled since others knew the model, once more as it was learned: a release settles it with the rest."""
     for j in range(me.model.shape[0]):
-        mass = max(me.mix.mass[j], me.model.dtype.type(LIGHT))
+        mass = max(me.mix.mass[j], me.mix.least[0])
         me.model[j] += (mass - me.model.dtype.type(1)) * (me.before[j] - me.protect.base[j])
 
 
@@ -98,19 +100,25 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
 
 @dataclass(frozen=True)
 class PushSum(Mix, Checked):
-    """The exact mean over links that go one way: words carry a share of their sender's mass."""
+    """The exact mean over links that go one way: words carry a share of their sender's mass.
+
+    Steps are divided by a node's mass, or by `least` if that is more: then every step that is short enough for one node
+    is so for all, but the data of nodes lighter than that count for less. With short steps a small `least` is exact.
+    """
 
     limit: int = key(10, "how many rounds late a message may be and still count", at_least=0, at_most=LATEST)
+    least: float = key(0.5, "the least mass that a step is divided by", above=0, at_most=1)
 
     def make(self, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
         if not place.own:
             right = "another mix: a server hears all there is, nothing is pushed"
             raise BadInput("algorithm.mix.kind", "push-sum", right)
         if share.uniform:
-            return push_whole.piece(share, place, self.limit)
+            return push_whole.piece(share, place, self.limit, self.least)
         zeros = np.zeros(place.size, place.dtype)
         rows = (place.receivers, place.size)
-        state = Mass(np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.zeros(rows, place.dtype))
+        ones, zero, least = np.ones(rows, place.dtype), np.zeros(rows, place.dtype), np.full((rows[0], 1), self.least)
+        state = Mass(ones, zero, zero.copy(), least.astype(place.dtype))
         return MixPiece(
             hearing(share.fold), finish, push_whole.Heard(zeros, zeros, zeros), state, NONE, self.limit, before=True,
             write=pushing(share.write, share.fold), word=Pushed(share.word, share.word), settle=settle, lift=lift,

@@ -12,12 +12,13 @@ from archipel.node import add_scaled, assign, fast, kernel
 from archipel.parts import NONE, MixPiece, Place, SharePiece
 from archipel.privacy.bounding import shrink
 
-LIGHT, LOST = 0.5, 1e-30  # as in `push_sum`
+LOST = 1e-30  # as in `push_sum`
 
 
 class Mass(NamedTuple):
     mass: Any  # (1,): w_u, at first 1
     model: Any  # (size,): the model, while something is written in its place
+    least: Any  # (1,): that a step is divided by
 
 
 class Pushed(NamedTuple):
@@ -35,13 +36,13 @@ class Heard(NamedTuple):
 
 def settle(me: Any) -> None:
     """The round's change of the model over the mass: what it is of the pushed sum."""
-    mass = me.model.dtype.type(max(me.mix.mass[0], LIGHT))
+    mass = me.model.dtype.type(max(me.mix.mass[0], me.mix.least[0]))
     np.add(me.before, (me.model - me.before) / mass, out=me.model)
 
 
 @fast(settle)
 def settle_loop(me: Any) -> None:
-    mass = me.model.dtype.type(max(me.mix.mass[0], LIGHT))
+    mass = me.model.dtype.type(max(me.mix.mass[0], me.mix.least[0]))
     for j in range(me.model.shape[0]):
         me.model[j] = me.before[j] + (me.model[j] - me.before[j]) / mass
 
@@ -49,7 +50,7 @@ def settle_loop(me: Any) -> None:
 @kernel
 def lift(me: Any) -> None:
     """What was settled since others knew the model, once more as it was learned: a release settles it with the rest."""
-    more = me.model.dtype.type(max(me.mix.mass[0], LIGHT) - 1.0)
+    more = me.model.dtype.type(max(me.mix.mass[0], me.mix.least[0]) - 1.0)
     for j in range(me.model.shape[0]):
         me.model[j] += more * (me.before[j] - me.protect.base[j])
 
@@ -97,10 +98,11 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         add_scaled(me.model, me.model.dtype.type(1.0 / mass), inbox.total)
 
 
-def piece(share: SharePiece, place: Place, limit: int) -> MixPiece:
+def piece(share: SharePiece, place: Place, limit: int, least: float) -> MixPiece:
     """The mix of a share part whose words count alike for every parameter."""
     one = np.zeros(1)
-    state = Mass(np.ones((place.receivers, 1)), np.zeros((place.receivers, place.size), place.dtype))
+    rows = place.receivers
+    state = Mass(np.ones((rows, 1)), np.zeros((rows, place.size), place.dtype), np.full((rows, 1), least))
     inbox = Heard(np.zeros(place.size, place.dtype), one, np.zeros(1, place.dtype))
     return MixPiece(
         hearing(share.fold), finish, inbox, state, NONE, limit, before=True,

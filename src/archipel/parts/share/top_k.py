@@ -13,7 +13,7 @@ import numpy as np
 
 from archipel.describe import Checked, key
 from archipel.errors import BadInput
-from archipel.node import kernel
+from archipel.node import assign, kernel
 from archipel.parts import BOUNDED, NONE, ROUND, Share, SharePiece
 from archipel.parts.share.whole import Model, take
 from archipel.parts.share.whole import write as tell
@@ -29,6 +29,8 @@ class Largest(NamedTuple):
 
 class Memory(NamedTuple):
     error: Any  # what was not said so far
+    was: Any  # what it was when this round's word was first written; none where nobody lies
+    round: Any  # the last round in which something was written
 
 
 @kernel
@@ -63,11 +65,16 @@ def select(said: Any, vector: Any) -> None:
 
 
 @cache
-def writing(feedback: bool) -> Any:
+def writing(feedback: bool, again: bool) -> Any:
     @kernel
     def write(said: Any, me: Any, settings: Any, moment: Any) -> None:
-        """Say the largest, remember the rest."""
+        """Say the largest, remember the rest. `again`: a liar's word takes the place of what it wrote at first."""
         error = me.share.error
+        if again and me.share.round[0] == moment.round:
+            assign(error, me.share.was)
+        elif again:
+            assign(me.share.was, error)
+            me.share.round[0] = moment.round
         for j in range(error.shape[0]):
             change = me.model[j] - me.before[j]
             error[j] = error[j] + change if feedback else change
@@ -98,8 +105,10 @@ class TopK(Share, Checked):
         if self.size > size:
             raise BadInput("algorithm.share.size", self.size, f"1 to {size}, the parameters of the model")
         word = Largest(np.zeros(self.size, dtype), np.zeros(self.size, np.min_scalar_type(size - 1)))
+        again = self.feedback and setup.attack is not None
+        was, round = np.zeros((rows, size if again else 0), dtype), np.full((rows, int(again)), -1, np.int64)
         return SharePiece(
-            writing(self.feedback), tell, take, fold, word, Model(np.zeros(size, dtype)), NONE,
-            Memory(np.zeros((rows, size), dtype)), self.size, size, of_change=True, before=True,
+            writing(self.feedback, again), tell, take, fold, word, Model(np.zeros(size, dtype)), NONE,
+            Memory(np.zeros((rows, size), dtype), was, round), self.size, size, of_change=True, before=True,
             leaves=BOUNDED if self.feedback else ROUND,
         )  # fmt: skip
