@@ -90,7 +90,7 @@ def run(
         if record.is_dir():
             raise BadInput("--record", str(record), "a file, such as schedule.npz")
         ready(record.parent, "--record")
-    ready(out)
+    ready(out, description=federation)
     keep = kept(described, out, checkpoint, resume, start)
     if on and page:
         raise BadInput("--page", page, "none: what runs on a cluster has no live page")
@@ -129,7 +129,8 @@ def check(
     theory = described.check(setup)
     task = setup.task
     if task.listed:
-        grid = Table(*(Column(name, overflow="fold") for name in task.listed[0]))
+        wide = {name: max(map(len, name.split())) for name in task.listed[0]}  # headings break between words
+        grid = Table(*(Column(name, overflow="fold", min_width=width) for name, width in wide.items()))
         for row in task.listed[:LISTED]:
             grid.add_row(*(spoken(cell) if isinstance(cell, float) else str(cell) for cell in row.values()))
         screen.print(grid)
@@ -140,9 +141,16 @@ def check(
         if text:
             screen.print(text, highlight=False, soft_wrap=True)
     bounds = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in theory.items())
-    screen.print(f"{task.clients:,} clients, {task.size:,} parameters: nothing is in the way.", highlight=False)
+    screen.print(
+        f"{counted(task.clients, 'client')}, {counted(task.size, 'parameter')}: nothing is in the way.", highlight=False
+    )
     if bounds:
         screen.print(f"Theory: {bounds}.", highlight=False, soft_wrap=True)
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def site_named(described: Any, name: str, base: Path) -> Any:
@@ -176,7 +184,8 @@ def compare(
     described = {name: Federation.load(path, **changes) for name, path in names_of(federations).items()}
     results: dict[str, Any] = {}
     for folder in (out, *(out / name for name in described)):
-        ready(folder)
+        for path in federations:
+            ready(folder, description=path)
     for name, one in described.items():
         results[name] = played(one, seeds, name)
         results[name].name = name

@@ -56,7 +56,7 @@ def up(
 
     posix_only("up")
     described = Federation.load(federation, **({"rounds": rounds} if rounds else {}))
-    ready(out)
+    ready(out, description=federation)
     pace = {"pace": "replay"} if replay else {}
     fleet = Fleet(federation, described, out, chaos is not None, **pace)
     say_names(fleet.instance)
