@@ -111,6 +111,15 @@ def test_ctrl_c_leaves_what_was_done_so_far(folder):
     assert "Stopped before the end" in (folder / "out/report.html").read_text()
 
 
+def test_ctrl_c_is_answered_whatever_the_command_does(monkeypatch):
+    def pressed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("archipel.bench.measure", pressed)
+    said = typed("bench")
+    assert said.returncode == 130 and said.stderr.strip() == "Stopped."
+
+
 # --- other systems ----------------------------------------------------------------------------------------------------
 
 

@@ -11,19 +11,36 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from archipel import cli_deploy, cli_explain, cli_model, cli_privacy, cli_sites, cli_sweep
 from archipel.cli_deploy import Page
 from archipel.errors import BadInput, Diverged, Missing, did_you_mean, of_file, spoken
 from archipel.progress import progress_bar
 
+plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
+screen, errors = Console(**plain), Console(stderr=True, **plain)
+
+
+class Commands(TyperGroup):
+    """Who presses Ctrl-C is answered; Typer ends without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            errors.print("Stopped.")
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
-    no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False
+    cls=Commands,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
 )
 for name, command in cli_privacy.COMMANDS.items():
     app.command(name)(command)
-plain: dict[str, Any] = {"markup": False, "emoji": False}  # names of files may look like either
-screen, errors = Console(**plain), Console(stderr=True, **plain)
 
 EXTRAS = {"scipy": "privacy", "dp_accounting": "privacy", "matplotlib": "figures"}  # what the core goes without
 LISTED = 50  # clients that a table on the screen has
@@ -373,9 +390,6 @@ def main() -> None:
         end(f"This does not fit in memory{said}: fewer clients, features or samples would.", 2)
     except OSError as problem:  # a file or a folder, most often
         end(of_file(problem), 2)
-    except KeyboardInterrupt:
-        errors.print("Stopped.")
-        sys.exit(130)
 
 
 def end(sentence: str, status: int) -> NoReturn:

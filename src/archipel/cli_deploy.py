@@ -289,6 +289,8 @@ def torture(
         screen.print(f"{what:<42}{value}", highlight=False, soft_wrap=True)
     if figures.wrong:
         explain(figures.wrong[0], given)
+    if figures.interrupted:
+        stop("Stopped. This is what was played so far.", 130)
 
 
 def told(weights: int, rounds: int, real: bool) -> list[tuple[str, str]]:

@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from archipel.cli_deploy import stop
+
 screen = Console(markup=False, emoji=False)
 BEST = 10  # trials that the screen shows
 
@@ -49,7 +51,10 @@ def sweep(
         with connected(on) as client:
             found = rows(planned.run_on(client), metric)
     else:
-        found = rows(planned.run(), metric)
+        try:
+            found = rows(planned.run(), metric)
+        except KeyboardInterrupt:
+            stop("Stopped. Run it again to go on.", 130)
     if all(row[metric] is None for row in found):  # nothing to choose from: say why
         why = found[0]["why"] if found else "none was tried"
         raise BadInput("sweep", " ".join(axes), f"values with which a run can end ({why})")
