@@ -144,6 +144,7 @@ def check(
     check_size(described)
     setup = described.setup(site=site_named(described, name, federation.parent) if name else None)
     theory = described.check(setup)
+    described.instance(setup=setup)  # much is refused only where the parts are put together
     task = setup.task
     if task.listed:
         wide = {name: max(map(len, name.split())) for name in task.listed[0]}  # headings break between words
