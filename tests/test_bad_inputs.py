@@ -13,6 +13,7 @@ from archipel.problems.own import Files
 from archipel.reference import KINDS, TABLES
 from archipel.results import ready
 from archipel.size import announcement, check_size
+from commands import typed
 
 GOOD = {"problem": {"kind": "synthetic"}, "algorithm": {"kind": "pao-fed"}}
 CLASSES = [(cls, section) for section, kinds in KINDS.items() for cls in kinds.values()] + [
@@ -116,11 +117,20 @@ def test_what_does_not_fit_into_memory_is_refused_and_what_takes_long_is_announc
         assert said.startswith(f"{clients},000,000,000 client updates")
 
 
-def test_results_need_a_folder_of_their_own():
-    with pytest.raises(BadInput, match="a folder of its own"):
-        from pathlib import Path
+def test_results_need_a_folder_of_their_own(tmp_path, monkeypatch):
+    from pathlib import Path
 
+    with pytest.raises(BadInput, match="a folder of its own"):
         ready(Path(""))
+    (tmp_path / "federation.toml").write_text(
+        "rounds = 3  # ours\n[problem]\nkind = 'synthetic'\nclients = 2\n[algorithm]\nkind = 'pao-fed'\n"
+    )
+    monkeypatch.chdir(tmp_path.parent)
+    for command in ("run", "up", "compare"):
+        said = typed(command, f"{tmp_path.name}/federation.toml", "--out", tmp_path)
+        assert said.returncode == 2 and "a folder of its own for the results" in said.stderr
+    assert "# ours" in (tmp_path / "federation.toml").read_text()
+    ready(tmp_path / "results", description=tmp_path / "federation.toml")
 
 
 # --- what a second look found -----------------------------------------------------------------------------------------

@@ -433,6 +433,19 @@ def test_predict_for_one_client_and_for_nobody(made, archipel, tmp_path):
     assert ended.status == 2 and "line 3" in ended.err
 
 
+def test_nothing_is_written_over_what_is_read(made, archipel, tmp_path):
+    rows, model = tmp_path / "rows.csv", tmp_path / "model.npz"
+    rows.write_bytes((made[0] / "data" / "linear" / "test" / "south.csv").read_bytes())
+    model.write_bytes((made[0] / "linear" / "model.npz").read_bytes())
+    before = rows.read_bytes(), model.read_bytes()
+    for command in (("predict", model, rows, "--out", rows), ("predict", model, rows, "--out", model)):
+        ended = archipel(*map(str, command))
+        assert ended.status == 2 and "which would be lost" in " ".join(ended.err.split())
+    ended = archipel("export", str(model), str(model))
+    assert ended.status == 2 and "which would be lost" in " ".join(ended.err.split())
+    assert (rows.read_bytes(), model.read_bytes()) == before
+
+
 def test_predict_refuses_what_is_no_number_and_columns_of_one_name(archipel, tmp_path):
     for text, said in (
         ("depth,ward,depth,temperature\n1,a,2,3\n", "twice.csv, column 3: 'depth'\": expected a name of its own"),

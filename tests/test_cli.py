@@ -111,6 +111,29 @@ def test_ctrl_c_leaves_what_was_done_so_far(folder):
     assert "Stopped before the end" in (folder / "out/report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        '[algorithm]\nkind = "signsgd"\n[privacy]\nepsilon = 1\nclip = 1\n',
+        '[algorithm]\nkind = "pao-fed"\n[topology]\nkind = "peers"\n[algorithm.share]\nkind = "signs"\n',
+    ],
+)
+def test_what_a_run_refuses_a_check_refuses(more, tmp_path):
+    problem = 'rounds = 3\n[problem]\nkind = "synthetic"\nclients = 5\nfeatures = 4\ntest = 5\n'
+    (tmp_path / "f.toml").write_text(problem + more)
+    run, check = (typed(command, "f.toml", cwd=tmp_path) for command in ("run", "check"))
+    assert run.returncode == check.returncode == 2 and check.stderr.strip() == run.stderr.strip()
+
+
+def test_ctrl_c_is_answered_whatever_the_command_does(monkeypatch):
+    def pressed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("archipel.bench.measure", pressed)
+    said = typed("bench")
+    assert said.returncode == 130 and said.stderr.strip() == "Stopped."
+
+
 # --- other systems ----------------------------------------------------------------------------------------------------
 
 

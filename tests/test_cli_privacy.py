@@ -1,8 +1,12 @@
 """archipel privacy and archipel audit."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
+
+from archipel.cli.privacy import table_of
 
 DESCRIPTION = """
 rounds = 30
@@ -138,3 +142,14 @@ def test_an_audit_ends_well_where_the_guarantee_holds(archipel):
     worst, typical = json.loads(told.out)
     assert worst["found"] <= worst["claimed"] == pytest.approx(8.0, rel=1e-6)
     assert not typical["refuted"]
+
+
+def test_a_long_name_cuts_no_number_off():
+    spent = {"rho": 1.2345, "epsilon": 7.654, "method": "the budget, at which the ledger refuses"}
+    node = {"budget": {"epsilon": 8.0}, "releases": 12, "spent": spent}
+    nodes = [node | {"node": name} for name in ("north", "the-general-hospital-of-the-east-by-the-river")]
+    outlook = {"nodes": nodes, "delta": 1e-5, "guarantee": "enforced"}
+    said = io.StringIO()
+    Console(file=said, width=100).print(table_of(outlook))
+    text = said.getvalue()
+    assert "…" not in text and text.count("enforced") == text.count("7.654") == 2

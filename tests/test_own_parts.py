@@ -146,6 +146,35 @@ def test_what_is_wrong_with_a_users_file_is_a_sentence(kind, sentence, folder):
     assert "algorithm.mix.kind" in str(found.value)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("def make(", "def mkae("), ("setup, share, place", "setup"), ("return MixPiece", "MixPiece")]
+)
+def test_a_class_that_is_no_part_is_told_what_one_is(before, after, folder):
+    (folder / "other_mix.py").write_text(FILES["my_mix.py"].replace(before, after))
+    (folder / "wrong.toml").write_text(FILES["own.toml"].replace("my_mix.py", "other_mix.py"))
+    with pytest.raises(BadInput, match=r"mix\.kind.*a part whose make\(setup, share, place\) returns a MixPiece"):
+        Federation.load(folder / "wrong.toml").instance()
+
+
+def test_an_error_in_a_part_of_ones_own_names_the_line_the_round_and_the_node(folder):
+    def failing(line, engine):
+        own = FILES["my_mix.py"].replace("    for j in range", f"    {line}\n    for j in range", 1)
+        (folder / f"{engine}_mix.py").write_text(own)
+        described = (
+            FILES["own.toml"].replace("my_mix.py", f"{engine}_mix.py").replace("# own", f'engine = "{engine}" #')
+        )
+        (folder / "wrong.toml").write_text(described)
+        with pytest.raises(Exception) as found:  # the compiler's, or Python's
+            Federation.load(folder / "wrong.toml").run()
+        return "\n".join(found.value.__notes__)
+
+    said = failing("1 // (0 if moment.node == 5 and moment.round > 1 else 1)", "plain")
+    assert re.fullmatch(r"in round ([2-9]|\d\d), at peer 5", said)
+    said = failing("names = {}", "serial")
+    assert said.startswith("Node functions cannot use this") and 'serial_mix.py", line' in said
+    assert "names = {}" in said and "crew.py" not in said
+
+
 def test_an_algorithm_and_a_problem_may_be_a_users_too(folder):
     (folder / "mine.py").write_text(
         "from dataclasses import dataclass\nfrom archipel.algorithms.online import PaoFed\n"

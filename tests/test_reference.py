@@ -37,6 +37,9 @@ def test_kinds_sections_and_short_names_are_explained():
     assert explain("delay.step").keys[0].range == "a whole number of rounds, at least 1"
     tested = next(entry for entry in explain("files").keys if entry.key == "problem.test")
     assert tested.range == "a folder or pattern of files, or a share strictly between 0 and 1"
+    assert {e.key for e in explain("delay").keys} == {e.key for e in EVERYTHING if ".delay." in e.key}
+    with pytest.raises(BadInput, match='"availability"'):
+        explain("avail")
     with pytest.raises(BadInput, match=r'"privacy\.clip"'):
         explain("privacy.clp")
 

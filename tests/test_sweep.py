@@ -3,10 +3,12 @@
 import csv
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from archipel.errors import BadInput
+from archipel.federation import Federation
 from archipel.sweep import Sweep, axis_of, described, points, rows
 from commands import typed
 
@@ -61,6 +63,19 @@ def test_a_grid_gives_what_an_exhaustive_search_gives_and_goes_on(path, tmp_path
     assert found[0]["mse"] == min(slow.values())
     assert len(rows(sweep.run(), "mse")) == 4  # nothing is tried twice
     assert study.direction == optuna.study.StudyDirection.MINIMIZE
+
+
+def test_a_trial_that_ctrl_c_stopped_is_tried_again(path, tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    axes = (axis_of("algorithm.step=0.1,0.3"),)
+    slow = {p["algorithm.step"]: described(path, p).run().final("mse") for p in points(axes)}
+    run = Federation.run
+    with monkeypatch.context() as patched:
+        patched.setattr(Federation, "run", lambda *given: replace(run(*given), interrupted=True))
+        said = typed("sweep", path, "algorithm.step=0.1,0.3", "--out", tmp_path / "out", "--jobs", 1)
+    assert said.returncode == 130 and "Run it again to go on" in said.stderr
+    found = rows(Sweep(path, axes, tmp_path / "out", jobs=1).run(), "mse")
+    assert {row["algorithm.step"]: row["mse"] for row in found} == slow
 
 
 def test_the_command_line_writes_a_table_and_a_page(path, tmp_path):

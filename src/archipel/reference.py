@@ -158,13 +158,18 @@ def explain(word: str) -> Answer:
         return Answer(f"[{word}]", about(TABLES[word]), list(entries_of(TABLES[word], word, "")), {})
     section, listed = word.split(".")[0], everything()[0]
     inside = [e for e in listed if e.section.split(".")[0] == section] or listed
-    for names in (lambda e: (e.key, f"{e.kind}.{e.name}"), lambda e: (e.name,), lambda e: (e.name.split(".")[-1],)):
+    for names in (
+        lambda e: (e.key, f"{e.kind}.{e.name}"),
+        lambda e: (e.name,),
+        lambda e: (e.name.split(".")[-1],),
+        lambda e: (e.name.rpartition(".")[0], e.key.rpartition(".")[0]),  # a table inside a section
+    ):
         found = [entry for entry in inside if {word, word.replace("-", "_")} & set(names(entry))]
         if found:
             return Answer(word, "", merged(found), {})
     known = [*TOP, *(kind for kinds in KINDS.values() for kind in kinds), *{e.key for e in inside}]
     known += {entry.name.split(".")[-1] for entry in inside}
-    near = get_close_matches(word, known, 3)
+    near = get_close_matches(word, known, 3) or sorted(name for name in set(known) if name.startswith(word))[:3]
     right = (
         " or ".join(f'"{name}"' for name in near) or "a kind, a section or a key; `archipel explain` names the sections"
     )

@@ -171,9 +171,14 @@ class Result:
         return {"private": True, "seeds": paid}
 
 
-def ready(folder: Path, key: str = "--out") -> None:
-    """Make a folder and see that files can be written to it: better before a run than after it."""
-    if key == "--out" and str(folder) == ".":  # its federation.toml may be the one that is run
+def ready(folder: Path, key: str = "--out", description: Path | None = None) -> None:
+    """Make a folder and see that files can be written to it: better before a run than after it.
+
+    Results have a federation.toml among them, which must not take the place of the description that is run.
+    """
+    written = folder / "federation.toml"
+    lost = description is not None and written.exists() and written.samefile(description)
+    if lost or (key == "--out" and str(folder) == "."):
         raise BadInput(key, str(folder), "a folder of its own for the results")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ Every trial is written down as it ends, so that a sweep that was killed goes on 
 import math
 import multiprocessing
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,11 +129,17 @@ class Sweep(NamedTuple):
             work(self)
         else:
             context = multiprocessing.get_context("spawn")
-            workers = [context.Process(target=work, args=(self,)) for _ in range(jobs)]
+            workers = [context.Process(target=work_on, args=(self,)) for _ in range(jobs)]
             for worker in workers:
                 worker.start()
-            for worker in workers:
-                worker.join()
+            try:
+                for worker in workers:
+                    worker.join()
+            except KeyboardInterrupt:
+                for worker in workers:
+                    worker.terminate()
+                    worker.join()
+                raise
         return self.study()
 
     def run_on(self, client: Any) -> Any:
@@ -184,6 +191,12 @@ class Sweep(NamedTuple):
         return len(study.get_trials(deepcopy=False, states=ended)) < (self.trials or 50)
 
 
+def work_on(sweep: Sweep) -> None:
+    """As a process of its own, which whoever started it ends: Ctrl-C reaches both."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work(sweep)
+
+
 def work(sweep: Sweep) -> None:
     """Try one after another until nothing is left; several processes do, side by side."""
     optuna = needed()
@@ -206,7 +219,7 @@ def tried(path: Path, changes: Mapping[str, Any], seeds: int, metric: str, trial
     """What comes of some values; a `trial` is told on the way, and may end it."""
     federation = described(path, changes)
     if trial is None:
-        return federation.run(seeds).final(metric)
+        return reached_by(federation.run(seeds), metric)
     recorders: list[Any] = []
     told: set[int] = set()
 
@@ -220,7 +233,14 @@ def tried(path: Path, changes: Mapping[str, Any], seeds: int, metric: str, trial
             if trial.should_prune():
                 raise Worse(f"worse than most by round {reached:,}")
 
-    return federation.run(seeds, look, watch=recorders.extend).final(metric)
+    return reached_by(federation.run(seeds, look, watch=recorders.extend), metric)
+
+
+def reached_by(result: Any, metric: str) -> float:
+    """What a run came to; one that was stopped came to nothing, and is tried again."""
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return float(result.final(metric))
 
 
 def suggested(trial: Any, axis: Axis) -> Any:

@@ -56,6 +56,14 @@ def test_ten_thousand_seeds():
     assert figures.simulated >= 200 * figures.spent
 
 
+def test_ctrl_c_ends_a_torture_with_what_was_played():
+    def pressed(figures):
+        raise KeyboardInterrupt
+
+    figures = torture(range(10_000), jobs=1, look=pressed)
+    assert figures.interrupted and figures.seeds == 1
+
+
 def test_after_a_torture_nodes_are_heard_again(caplog):
     play(1)
     LOG.warning("as before")

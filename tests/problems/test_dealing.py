@@ -15,6 +15,7 @@ from archipel.problems.look import holdings
 from archipel.problems.splits.dealing import Split
 from archipel.problems.splits.shards import join
 from archipel.report import report_page
+from archipel.report.data import in_short
 from archipel.topology import Peers
 
 ROWS = 240
@@ -167,3 +168,11 @@ def test_a_network_on_one_file_holds_out_the_last_or_whole_groups(tmp_path):
     assert len(held) == 2 and not held & {int(v) // 5 for v in apart.x[:, 0]}
     with pytest.raises(BadInput, match=r"problem\.group"):
         own_pool(str(tmp_path / "pool.npz"), 1, "groups", "trp")
+
+
+def test_the_picture_in_a_sentence_names_the_kinds_and_says_a_number_once():
+    shards = join([(np.zeros((4, 1)), np.array([1.0, 2, 1, 2]))] * 2, ["a", "b"])
+    said = in_short(holdings(shards, ("ill", "well")))
+    assert said == "2 clients learn from 4 samples each, and everyone has some of all 2 kinds (ill, well)."
+    shards = join([(np.zeros((2, 1)), np.ones(2)), (np.zeros((3, 1)), np.array([1.0, 2, 2]))], ["a", "b"])
+    assert "from 2 to 3 samples each, of 1 to 2 of 2 kinds (ill, well)" in in_short(holdings(shards, ("ill", "well")))

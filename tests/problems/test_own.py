@@ -133,7 +133,27 @@ def test_a_word_is_said_once_and_told_from_what_is_missing(tmp_path):
     assert 'two words are for problem.loss = "logistic"' in said("x,y\n1,yes\n2,no\n3,\n")[0]
     for text in ("x,y\n1,yes\n2,no\n3,perhaps\n", "x,y\n1,2\n2,low\n"):
         assert "logistic" not in said(text)[0]
-    assert "a column of words needs its values in problem.categories" in said("x,y\neast,2\nwest,3\n")[0]
+    (line,) = said("x,y\neast,2\nwest,3\neast,4\nwest,5\neast,6\n")
+    assert "a column of words needs its values in problem.categories, or is left out by problem.columns" in line
+
+
+def test_columns_that_nobody_reads_may_be_called_anything(tmp_path):
+    (tmp_path / "a.csv").write_text(",day,x,day,y\n0,monday,1,may,2\n1,friday,3,may,4\n")
+    with pytest.raises(BadInput, match=r"a\.csv, column 1: ''.*or the columns to read in problem\.columns"):
+        Files(str(tmp_path)).task(1, 5, float, "stored")
+    assert Files(str(tmp_path), columns=("x",), test=0.5).task(1, 5, float, "stored").size == 1
+    with pytest.raises(BadInput, match=r"column 4: 'day'.*a name of its own"):
+        Files(str(tmp_path), columns=("x", "day")).task(1, 5, float, "stored")
+
+
+def test_a_file_without_a_header_and_columns_of_one_file_only_are_said_to_be_so(tmp_path):
+    (tmp_path / "a.csv").write_text("1.5,2\n3,4\n")
+    with pytest.raises(BadInput, match=r"a\.csv, line 1: 1\.5, 2\": expected the names of the columns"):
+        Files(str(tmp_path)).task(1, 5, float, "stored")
+    (tmp_path / "a.csv").write_text("x,y\n3,4\n")
+    (tmp_path / "b.csv").write_text("x,ph,y\n3,7,4\n")
+    with pytest.raises(BadInput, match=r"b\.csv.*in problem\.columns; ph is in one only"):
+        Files(str(tmp_path)).task(1, 5, float, "stored")
 
 
 def test_a_column_of_which_a_client_has_nothing_has_no_mean(tmp_path):

@@ -1,10 +1,10 @@
 """The command line: each module has some commands."""
 
 import os
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from archipel.cli import deploy, explain, model, privacy, run, sites, sweep
 from archipel.cli.screen import end, errors
@@ -12,8 +12,23 @@ from archipel.errors import BadInput, Diverged, Missing, of_file
 
 EXTRAS = {"scipy": "privacy", "dp_accounting": "privacy", "matplotlib": "figures"}  # what the core goes without
 
+
+class Commands(TyperGroup):
+    """Who presses Ctrl-C is answered; Typer ends without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            errors.print("Stopped.")
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
-    no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False
+    cls=Commands,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
 )
 for module in (privacy, run, deploy, sites, model, sweep, explain):
     for name, command in module.COMMANDS.items():
@@ -54,6 +69,3 @@ def main() -> None:
         end(f"This does not fit in memory{said}: fewer clients, features or samples would.", 2)
     except OSError as problem:  # a file or a folder, most often
         end(of_file(problem), 2)
-    except KeyboardInterrupt:
-        errors.print("Stopped.")
-        sys.exit(130)

@@ -48,7 +48,7 @@ def up(
 
     posix_only("up")
     described = loaded(federation, rounds)
-    ready(out)
+    ready(out, description=federation)
     pace = {"pace": "replay"} if replay else {}
     fleet = Fleet(federation, described, out, chaos is not None, **pace)
     say_names(fleet.instance)
@@ -272,6 +272,8 @@ def torture(
     say(*(f"{what:<42}{value}" for what, value in figures.rows()))
     if figures.wrong:
         explain(figures.wrong[0], given)
+    if figures.interrupted:
+        end("Stopped. This is what was played so far.", 130)
 
 
 def told(weights: int, rounds: int, real: bool) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The commands to begin with: new, list and explain."""
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Annotated, Any
@@ -24,7 +25,8 @@ def new(
     from archipel.scaffold import copy_example, scaffold
 
     made = copy_example(example, folder) if example else scaffold(folder)
-    screen.print(f"{len(made)} files in {folder}. Try: cd {folder}; archipel check federation.toml", highlight=False)
+    many = f"{len(made)} files" if len(made) > 1 else "1 file"
+    screen.print(f"{many} in {folder}. Try: cd {folder}; archipel check federation.toml", highlight=False)
 
 
 def list_(
@@ -135,7 +137,17 @@ def listed_datasets() -> Iterator[tuple[str, str, str, str]]:
 def listed_examples() -> Iterator[tuple[str, str]]:
     from archipel.scaffold import examples
 
-    return ((name, path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")) for name, path in examples())
+    return ((name, opening(path.read_text(encoding="utf-8"))) for name, path in examples())
+
+
+def opening(text: str) -> str:
+    """The sentence that a file begins with, in as many lines of comment as it takes.
+
+    >>> opening("# Peers learn:\\n# a mean. Nobody leads.\\nrounds = 3\\n# late")
+    'Peers learn: a mean.'
+    """
+    comment = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), text.split("\n")))
+    return comment.partition(". ")[0].rstrip(".") + "."
 
 
 COMMANDS: dict[str, Any] = {"new": new, "list": list_, "explain": explain_}

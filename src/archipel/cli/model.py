@@ -37,6 +37,7 @@ def predict(
     from archipel.results import ready
 
     loaded = load(model)
+    keep(out, model, data)
     frame, given = loaded.framed(), read(data)
     rows, truth = inputs_of(frame, given), truth_of(frame, given)
     rows, said = with_means(frame, rows)
@@ -68,9 +69,19 @@ def export(
     from archipel.to_onnx import save
 
     loaded = load(model)
+    keep(out, model)
     ready(out.parent, "out")
     save(loaded, out, client, own_module(module, loaded.framed()))
     say(f"Written to {out}")
+
+
+def keep(out: Path, *read: Path) -> None:
+    """Refuse to write over what is read."""
+    from archipel.errors import BadInput
+
+    for path in read:
+        if out.exists() and path.exists() and out.samefile(path):
+            raise BadInput("out", str(out), f"another file than {path}, which would be lost")
 
 
 class Table(NamedTuple):

@@ -178,8 +178,9 @@ def table_of(outlook: dict[str, Any]) -> Table:
         names = rows.setdefault(cells if together else (*cells, node["node"]), [])
         names += [node["node"]] * node.get("clients", 1)
     grid = Table("client", "budget", "releases", "zCDP", f"epsilon at {outlook['delta']:g}", "how", "guarantee")
-    for column in grid.columns:
-        column.no_wrap = True
+    for column in grid.columns:  # no number is cut off: names and sentences take further lines instead
+        column.no_wrap = column.header not in ("client", "how")
+        column.overflow = "fold"
     for cells, names in list(rows.items())[:LISTED]:
         who = names[0] if len(names) == 1 else f"{len(names):,} clients such as {names[0]}"
         grid.add_row(who, *cells[:6])

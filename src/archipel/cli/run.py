@@ -73,7 +73,7 @@ def run(
         if record.is_dir():
             raise BadInput("--record", str(record), "a file, such as schedule.npz")
         ready(record.parent, "--record")
-    ready(out)
+    ready(out, description=federation)
     keep = kept(described, out, checkpoint, resume, start)
     if on and page:
         raise BadInput("--page", page, "none: what runs on a cluster has no live page")
@@ -104,9 +104,11 @@ def check(federation: Description, rounds: Rounds = 0, name: Name = "") -> None:
     check_size(described)
     setup = described.setup(site=site_named(described, name, federation.parent) if name else None)
     theory = described.check(setup)
+    described.instance(setup=setup)  # much is refused only where the parts are put together
     task = setup.task
     if task.listed:
-        grid = Table(*(Column(name, overflow="fold") for name in task.listed[0]))
+        wide = {name: max(map(len, name.split())) for name in task.listed[0]}  # headings break between words
+        grid = Table(*(Column(name, overflow="fold", min_width=width) for name, width in wide.items()))
         for row in task.listed[:LISTED]:
             grid.add_row(*(spoken(cell) if isinstance(cell, float) else str(cell) for cell in row.values()))
         screen.print(grid)
@@ -116,9 +118,16 @@ def check(federation: Description, rounds: Rounds = 0, name: Name = "") -> None:
     said = (held, *task.notes, renamed(setup.graph.names or task.names), announcement(described))
     say(*filter(None, said))
     bounds = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in theory.items())
-    screen.print(f"{task.clients:,} clients, {task.size:,} parameters: nothing is in the way.", highlight=False)
+    screen.print(
+        f"{counted(task.clients, 'client')}, {counted(task.size, 'parameter')}: nothing is in the way.", highlight=False
+    )
     if bounds:
         say(f"Theory: {bounds}.")
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def compare(
@@ -137,7 +146,8 @@ def compare(
     described = {name: loaded(path, rounds) for name, path in names_of(federations).items()}
     results: dict[str, Any] = {}
     for folder in (out, *(out / name for name in described)):
-        ready(folder)
+        for path in federations:
+            ready(folder, description=path)
     for name, one in described.items():
         results[name] = played(one, seeds, name)
         results[name].name = name

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from archipel.cli.screen import Description, say, screen
+from archipel.cli.screen import Description, end, say, screen
 
 BEST = 10  # trials that the screen shows
 
@@ -49,7 +49,10 @@ def sweep(
         with connected(on) as client:
             found = rows(planned.run_on(client), metric)
     else:
-        found = rows(planned.run(), metric)
+        try:
+            found = rows(planned.run(), metric)
+        except KeyboardInterrupt:
+            end("Stopped. Run it again to go on.", 130)
     if all(row[metric] is None for row in found):  # nothing to choose from: say why
         why = found[0]["why"] if found else "none was tried"
         raise BadInput("sweep", " ".join(axes), f"values with which a run can end ({why})")

@@ -7,6 +7,7 @@
 """
 
 from dataclasses import replace
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,17 +62,35 @@ def most_heard(phases: Any) -> int:
     return 1 + max((int(place.max(initial=-1)) for place in places), default=-1)
 
 
+def piece_of(family: str, part: Any, kind: type, **given: Any) -> Any:
+    """What a part makes of these; a class of a user's file may be no such part."""
+    piece = part.make(*given.values()) if takes(getattr(part, "make", None), len(given)) else None
+    if not isinstance(piece, kind):
+        right = f"a part whose make({', '.join(given)}) returns a {kind.__name__} of archipel.parts"
+        raise BadInput(f"algorithm.{family}.kind", type(part).__name__, right)
+    return piece
+
+
+def takes(function: Any, arguments: int) -> bool:
+    """Whether a function can be called with so many arguments."""
+    try:
+        signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    return True
+
+
 def composed(setup: Setup, parts: Parts) -> Plan:
     """The plan of four parts on whatever topology the setup has."""
     size, dtype, graph = setup.task.size, setup.dtype, setup.graph
     at_mix = parts.protect.where == "mix"
     if at_mix:
         parts = parts._replace(protect=replace(parts.protect, asked=parts.asked))
-    protect = parts.protect.make(setup, parts.learn)
-    learn = parts.learn.make(setup, protect)
+    protect = piece_of("protect", parts.protect, ProtectPiece, setup=setup, learn=parts.learn)
+    learn = piece_of("learn", parts.learn, LearnPiece, setup=setup, protect=protect)
     if protect.accountant is not None and protect.norm is None:  # of the data as they are: nobody pays for it
         learn = learn._replace(norm=None)
-    share = parts.share.make(setup)
+    share = piece_of("share", parts.share, SharePiece, setup=setup)
     if learn.read_by in share.needs and parts.protect.where == "word":
         right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
         raise BadInput("algorithm.protect.kind", "at-word", right)
@@ -91,7 +110,7 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     # what a server draws has weights of its own, so its model counts for the rest
     place = Place(rows, heard, not graph.servers or asks is not None, pushes, share.of_change, size, dtype)
     mixing = parts.mix.one_way() if pushes else parts.mix
-    mix = mixing.make(setup, share, place)
+    mix = piece_of("mix", mixing, MixPiece, setup=setup, share=share, place=place)
     if learn.weighted is not None and mix.weight is not None:
         learn = learn._replace(learn=learn.weighted(mix.weight), weighs=True)
     elif learn.weighted is not None and mix.settle is not None:

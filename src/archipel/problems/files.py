@@ -321,8 +321,10 @@ def understood(
                 made[f"{name}={value}"] = np.where(gone, np.nan, np.array([c == value for c in given], float))
         else:
             made[name], bad = as_numbers(cells)
-            number = f"a number{of_words(name, cells, how) if bad else ''}"
-            wrong += [(i, name, cells[i], "a finite number" if is_number(cells[i]) else number) for i in bad]
+            hint = of_words(name, cells, how) if bad else ""
+            said = bad[:1] if hint and name != how.target else bad  # of a column of words one is enough
+            number = f"a number{hint}"
+            wrong += [(i, name, cells[i], "a finite number" if is_number(cells[i]) else number) for i in said]
             gone = np.isnan(made[name])
             gone[bad] = False
         if how.missing == "refuse":
@@ -353,7 +355,7 @@ def of_words(name: str, cells: Sequence[Any], how: Reading) -> str:
     if not how.advised or any(map(is_number, words)):
         return ""
     if name != how.target:
-        return "; a column of words needs its values in problem.categories"
+        return "; a column of words needs its values in problem.categories, or is left out by problem.columns"
     return '; two words are for problem.loss = "logistic"' if len(words) <= 2 else ""
 
 
@@ -365,8 +367,14 @@ def _chosen(path: Path, header: list[str], how: Reading) -> tuple[str, ...]:
     if not header:
         raise BadInput(KEY, path.name, "a header and at least one sample")
     for place, name in enumerate(header):
+        if how.columns and name not in (*how.columns, *how.aside, *how.categories, how.target):
+            continue  # nobody reads it
         if not name or name in header[:place]:
-            raise BadInput(KEY, f"{path.name}, column {place + 1}: {name!r}", "a name of its own for each column")
+            others = "" if name or not how.advised else ", or the columns to read in problem.columns"
+            right = f"a name of its own for each column{others}"
+            raise BadInput(KEY, f"{path.name}, column {place + 1}: {name!r}", right)
+    if how.target and how.target not in header and all(map(is_number, header)):
+        raise BadInput(KEY, f"{path.name}, line 1: {', '.join(header[:4])}", "the names of the columns")
     if how.target and how.target not in header:
         raise BadInput("problem.target", how.target, f"a column of {path.name}, {did_you_mean(how.target, header)}")
     if how.target in how.columns:
@@ -392,7 +400,9 @@ def _alike(path: Path, client: Client, first_path: Path, first: Client) -> None:
     """Everyone's model has the same size, so everyone's inputs have."""
     if set(client.columns) != set(first.columns):
         odd = sorted(set(client.columns) ^ set(first.columns))
-        right = f"the columns of {first_path.name}; {', '.join(odd)} is in one of them only"
+        right = (
+            f"the columns of {first_path.name}, or those of both in problem.columns; {', '.join(odd)} is in one only"
+        )
         raise BadInput(KEY, path.name, right)
     if client.x.shape[1:] != first.x.shape[1:]:
         right = f"inputs of shape {first.x.shape[1:]}, as in {first_path.name}"

@@ -19,6 +19,7 @@ FACTOR = 5  # from the least to the largest value, from which on an axis is loga
 SHOWN_NODES = 8  # curves of single nodes in a picture; of more, the middle and the spread
 DRAWN_CLIENTS, DRAWN_LINKS = 1500, 5000  # of the picture of a network
 LISTED_CLIENTS = 20_000
+FEW = 5  # kinds of targets that a sentence names
 
 
 class Words(NamedTuple):
@@ -278,11 +279,17 @@ def holdings(result: "Result") -> dict[str, Any] | None:
 def in_short(held: Any) -> str:
     """The picture in a sentence."""
     sizes, kinds = held.counts.sum(1), (held.counts > 0).sum(1)
-    many = f"{len(sizes)} clients learn from {sizes.min():,} to {sizes.max():,} samples each"
+    every = f" ({', '.join(held.classes)})" if len(held.classes) <= FEW else ""
+    many = f"{len(sizes)} clients learn from {span(sizes)} samples each"
     if kinds.min() == len(held.classes):
-        return f"{many}, and everyone has some of all {len(held.classes)} kinds."
-    few = f"{kinds.min()}" if kinds.min() == kinds.max() else f"{kinds.min()} to {kinds.max()}"
-    return f"{many}, of {few} of {len(held.classes)} kinds."
+        return f"{many}, and everyone has some of all {len(held.classes)} kinds{every}."
+    return f"{many}, of {span(kinds)} of {len(held.classes)} kinds{every}."
+
+
+def span(numbers: Any) -> str:
+    """The least and the largest, where they differ."""
+    least, largest = int(numbers.min()), int(numbers.max())
+    return f"{least:,}" if least == largest else f"{least:,} to {largest:,}"
 
 
 # --- the network ------------------------------------------------------------------------------------------------------

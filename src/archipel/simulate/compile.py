@@ -38,6 +38,7 @@ import numpy as np
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.errors import NumbaError
 from numba.core.serialize import dumps
 from numba.extending import overload, register_jitable
 from numba.np import linalg
@@ -298,8 +299,33 @@ def build(function: Callable[..., Any]) -> Callable[..., Any]:
     return driver
 
 
+def innermost(text: str) -> str:
+    """What the compiler stumbled over, of all that it says: what it said of the innermost function.
+
+    >>> text = 'No play\\n  No step\\n    TypingError: Failed\\n    no q\\n    File "m.py", line 3\\n    During: x'
+    >>> print(innermost(text))
+    Node functions cannot use this (docs/new-algorithm.md says what they can):
+    no q
+    File "m.py", line 3
+    """
+    lines = text.split("\n")
+    deep = [len(line) - len(line.lstrip()) for line in lines]
+    files = [i for i, line in enumerate(lines) if line.lstrip().startswith('File "')]
+    if not files:
+        return ""
+    at = max(files, key=lambda i: deep[i])
+    begin = next((i + 1 for i in range(at, -1, -1) if "Error: Failed" in lines[i]), 0)
+    end = next((i for i in range(at, len(lines)) if lines[i].lstrip().startswith("During:")), len(lines))
+    said = "\n".join(line[deep[at] :] for line in lines[begin:end]).strip()
+    return f"Node functions cannot use this (docs/new-algorithm.md says what they can):\n{said}"
+
+
 def entry(driver: Any, *arguments: Any) -> Callable[..., Any]:
     """A driver, compiled by a call with such arguments, for them alone: to look at their types takes 50 us a call."""
-    driver(*arguments)
+    try:
+        driver(*arguments)
+    except NumbaError as problem:
+        problem.add_note(innermost(str(problem)))
+        raise
     made: Callable[..., Any] = driver.overloads[tuple(map(driver.typeof_pyval, arguments))].entry_point
     return made

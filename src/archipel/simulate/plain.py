@@ -19,6 +19,7 @@ from archipel.simulate.laid import Played, Rounds, rounds_of
 from archipel.simulate.rounds import UPDATES, Mail
 from archipel.turns import SideBySide, Tell
 
+LOOPS = ("step", "play", "deliver", "answered_together")  # over nodes k, one after the other
 LARGEST_KEPT = (32 << 20) - (8 << 10)  # bytes: glibc's limit, with room for its own notes and a page
 
 
@@ -107,7 +108,7 @@ def opening_together(
 def who_failed(trace: TracebackType | None) -> Any:
     """The node whose step it was."""
     while trace is not None:
-        if trace.tb_frame.f_code.co_name in ("step", "answered_together") and "k" in trace.tb_frame.f_locals:
+        if trace.tb_frame.f_code.co_name in LOOPS and "k" in trace.tb_frame.f_locals:
             return trace.tb_frame.f_locals["k"]
         trace = trace.tb_next
     return "?"

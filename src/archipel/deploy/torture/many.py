@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -26,6 +27,7 @@ class Figures:
     stall: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[Outcome] = field(default_factory=list)
+    interrupted: bool = False  # by Ctrl-C
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
@@ -55,6 +57,7 @@ class Figures:
 
 def seldom() -> None:
     """Garbage is looked for now and then: a history makes little, and looking took a fifth of the time."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
@@ -72,11 +75,14 @@ def torture(
     """Play seeds; with `stop`, not beyond the first that breaks a promise."""
     figures, begun = Figures(), time.monotonic()
     with ProcessPoolExecutor(jobs or os.cpu_count() or 1, initializer=seldom) as pool:
-        for outcome in pool.map(partial(play, given=given), seeds, chunksize=4):
-            figures.add(outcome)
-            figures.spent = time.monotonic() - begun
-            look(figures)
-            if outcome.wrong and stop:
-                pool.shutdown(cancel_futures=True)
-                break
+        try:
+            for outcome in pool.map(partial(play, given=given), seeds, chunksize=4):
+                figures.add(outcome)
+                figures.spent = time.monotonic() - begun
+                look(figures)
+                if outcome.wrong and stop:
+                    break
+        except KeyboardInterrupt:
+            figures.interrupted = True
+        pool.shutdown(cancel_futures=True)  # what has not begun never will
     return figures
