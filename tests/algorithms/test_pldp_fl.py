@@ -18,6 +18,7 @@ from archipel.node import Edge, Moment, emptied, row
 from archipel.parts.ask.drawn import Drawn, norms_of
 from archipel.parts.ask.sampling import ladder_of, solve_p2
 from archipel.parts.protect import personal as at_steps
+from archipel.parts.protect.openly import Openly
 from archipel.privacy import personal
 from archipel.privacy.accounting import record
 from archipel.privacy.gaussian import mu_of
@@ -153,6 +154,11 @@ def test_questions_and_answers_merge_without_bias(sampling):
 
 def test_what_every_algorithm_keeps_to():
     check_algorithm(Federation(SMALL, PldpFl("uniform", **FAST), rounds=6))
+
+
+def test_with_another_protection_it_says_who_was_asked_and_no_noise_that_there_is_not():
+    found = Federation(SMALL, PldpFl("uniform", **FAST, protect=Openly()), rounds=3, every=3).run()
+    assert "asked.node" in found.metrics() and "noise.node" not in found.metrics()
 
 
 def test_what_the_choice_is_worth_and_who_was_asked_is_in_the_report(tmp_path):

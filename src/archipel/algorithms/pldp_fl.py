@@ -93,9 +93,11 @@ class PldpFl(Deep):
 
 
 def measured(settings: Any, tradeoff: float, tables: dict[str, Any], round: int) -> dict[str, Any]:
-    """Who is asked with which chance, who was asked how often, who kept silent, and everyone's noise."""
+    """Who is asked with which chance and how often; of the kind's own protection, who kept silent and whose noise."""
+    told = drawn.measured(settings.asked, tradeoff if settings.asked.sampling else 1.0, tables, round)
     mine = tables["client"].protect
+    if "mu" not in mine._fields:
+        return told
     with np.errstate(divide="ignore"):
         noise = np.where(mine.mu[:, 0] > 0, settings.protect.change / mine.mu[:, 0], np.nan)
-    told = drawn.measured(settings.asked, tradeoff if settings.asked.sampling else 1.0, tables, round)
     return told | {"stopped.node": mine.stopped[:, 0].copy(), "noise.node": noise}
