@@ -125,14 +125,14 @@ def play_seed(table: dict[str, Any], seed: int, strict: bool, keep: Keep) -> dic
 class Shard:
     """Some blocks of a federation, on a worker. All tables are there, and memory only for the rows of its clients.
 
-    A problem that computes its data (`Problem.takes_part`) makes those of its clients only; one that reads or draws
+    A problem that computes its data (`Problem.takes_shard`) makes those of its clients only; one that reads or draws
     everyone's at once does so here too.
     """
 
     def __init__(self, table: dict[str, Any], seed: int, first: int, last: int, clients: int):
         prepare_cache()
         federation = Federation.from_table(table)
-        setup = federation.setup(seed, part=clients_of(first, last, clients))
+        setup = federation.setup(seed, shard=clients_of(first, last, clients))
         self.instance = federation.instance(seed, setup)
         self.blocks, self.first, self.last = Blocks(self.instance), first, last
 

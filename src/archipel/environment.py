@@ -19,7 +19,7 @@ from archipel.describe import Checked, key
 from archipel.draws import AVAILABLE, DELAY, key_of, uniform, uniforms
 from archipel.errors import BadInput
 from archipel.node import kernel
-from archipel.part import WHOLE, drawn, ends, placed
+from archipel.shard import WHOLE, drawn, ends, placed
 
 ABSENT, BROKEN, LOST = -2, -3, -1  # in place of a delay, in a schedule
 UNREADABLE = (OSError, KeyError, ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -170,14 +170,14 @@ class Failure(Checked):
         if self.until and not self.start < self.until:
             raise BadInput("environment.failure.until", self.until, f"a round after start ({self.start}), or none")
 
-    def windows(self, clients: int, seed: int, part: slice = WHOLE) -> Any:
+    def windows(self, clients: int, seed: int, shard: slice = WHOLE) -> Any:
         """(clients, 2): not working from, until; empty where nobody fails. Who does is drawn once per seed."""
         if self.share == 0:
             return np.zeros((0, 2), np.int64)
-        draws = drawn([seed, 11], part, clients)
+        draws = drawn([seed, 11], shard, clients)
         broken = np.zeros((len(draws), 2), np.int64)
         broken[draws < self.share] = self.start, self.until or FOREVER
-        return placed(broken, part, clients)
+        return placed(broken, shard, clients)
 
 
 ATTACKS = {  # kind -> its strength, where none is given
@@ -261,23 +261,23 @@ class Environment(Checked):
             return replace(self, groups=in_order(self.groups, names(), "environment.groups"))
         return self
 
-    def conditions(self, clients: int, seed: int, part: slice = WHOLE) -> Conditions:
+    def conditions(self, clients: int, seed: int, shard: slice = WHOLE) -> Conditions:
         """The tables of a run; of a part of its clients."""
-        chance = self.chances(clients, part)
+        chance = self.chances(clients, shard)
         tail = np.stack([self.delay.tail(), Delay(delta=0.0, limit=self.delay.limit).tail()])
-        prompt = drawn([seed, 12], part, clients) >= self.stragglers
+        prompt = drawn([seed, 12], shard, clients) >= self.stragglers
         chance[:, prompt] = 1.0
         recorded = read_schedule(self.replay, clients) if self.replay else np.zeros((0, clients), np.int16)
         return Conditions(
-            placed(chance, part, clients, 1),
+            placed(chance, shard, clients, 1),
             np.array([self.phase], np.int64),
-            placed(prompt.astype(np.uint8), part, clients),
+            placed(prompt.astype(np.uint8), shard, clients),
             tail,
-            self.failure.windows(clients, seed, part),
+            self.failure.windows(clients, seed, shard),
             recorded,
         )
 
-    def chances(self, clients: int, part: slice = WHOLE) -> Any:
+    def chances(self, clients: int, shard: slice = WHOLE) -> Any:
         """(phases, clients of a part) probabilities to be available."""
         rows = numbers(self.availability)
         rows = rows[None, :] if rows.ndim == 1 else rows
@@ -286,8 +286,8 @@ class Environment(Checked):
             raise BadInput("environment.availability", self.availability, right)
         if self.groups and len(self.groups) != clients:
             raise BadInput("environment.groups", f"{len(self.groups)} numbers", f"one group a client ({clients})")
-        numbers_of = np.arange(*ends(part, clients))
-        group = np.asarray(self.groups)[part] if self.groups else (numbers_of // self.stride) % rows.shape[1]
+        numbers_of = np.arange(*ends(shard, clients))
+        group = np.asarray(self.groups)[shard] if self.groups else (numbers_of // self.stride) % rows.shape[1]
         if group.max(initial=0) >= rows.shape[1]:
             raise BadInput("environment.groups", int(group.max()), f"group numbers from 0 to {rows.shape[1] - 1}")
         return np.ascontiguousarray(rows[:, group])

@@ -37,7 +37,6 @@ from archipel.describe import (
 from archipel.environment import LOSSES, Environment, chance_of_loss, may_be_late
 from archipel.errors import BadInput, Findings, did_you_mean
 from archipel.loading import is_of_file
-from archipel.part import WHOLE
 from archipel.parts.kind import Kind
 from archipel.problems import units
 from archipel.problems.poisoned import turned_around
@@ -45,6 +44,7 @@ from archipel.problems.task import Problem
 from archipel.progress import progress_bar, watched
 from archipel.registry import ALGORITHMS, PROBLEMS, described, kind_of, read
 from archipel.results import Result
+from archipel.shard import WHOLE
 from archipel.simulate.engine import Engine, engine_for
 from archipel.simulate.instance import Instance, all_edges
 from archipel.topology import TOPOLOGIES, Star
@@ -154,10 +154,12 @@ class Federation(Checked):
         """Whether clients have names, and data that only they see."""
         return bool(self.clients.names or self.clients.roster)
 
-    def setup(self, seed: int | None = None, site: Site | None = None, known: Any = None, part: slice = WHOLE) -> Setup:
+    def setup(
+        self, seed: int | None = None, site: Site | None = None, known: Any = None, shard: slice = WHOLE
+    ) -> Setup:
         """The data and the graph of a seed; at a site, where clients have names, its own data only.
 
-        `known` are units that were found together, where the description asks for them. `part` are the clients whose
+        `known` are units that were found together, where the description asks for them. `shard` are the clients whose
         rows are needed, of a shard on a cluster.
         """
         seed = self.seed if seed is None else seed
@@ -171,7 +173,7 @@ class Federation(Checked):
             task = self.problem.task(seed, self.rounds, dtype, data_kind, graph)
         else:
             people = [self.clients.people(site)] if self.named else []
-            some = {"part": part} if self.problem.takes_part else {}
+            some = {"shard": shard} if self.problem.takes_shard else {}
             task = problem.task(seed, self.rounds, dtype, data_kind, *people, **some)
             graph = topology.build(task.clients, seed, task.names or None)
         attack = self.environment.attack
@@ -180,7 +182,7 @@ class Federation(Checked):
         privacy = self.privacy and self.privacy.ordered(partial(names_in, graph))
         if self.problem.finds_units:
             privacy = units.left_of(privacy, self.problem.price, task.clients, seed)
-        return Setup(task, graph, dtype, self.rounds, seed, privacy, attack if attack.forges else None, part=part)
+        return Setup(task, graph, dtype, self.rounds, seed, privacy, attack if attack.forges else None, shard=shard)
 
     def in_units(self, seed: int, site: Site | None, known: Any) -> Any:
         """The problem in units that are found together: by a simulation, or by nodes before their first round."""
@@ -213,7 +215,7 @@ class Federation(Checked):
         if setup.start is not None:
             check_start(plan, setup.start, kind_of(self.algorithm))
         environment = self.environment.ordered(partial(names_in, setup.graph))
-        conditions = environment.conditions(setup.task.clients, setup.seed, setup.part)
+        conditions = environment.conditions(setup.task.clients, setup.seed, setup.shard)
         if self.algorithm.no_delays and may_be_late(conditions):
             right = f"none: {kind_of(self.algorithm)} moves both ends of a link or neither, a message must not be late"
             raise BadInput("environment.delay", self.environment.delay.kind, right)
@@ -226,8 +228,8 @@ class Federation(Checked):
         graph = setup.graph
         if plan.weigh is not None:
             graph = replace(graph, across=tuple(map(plan.weigh, graph.across)))
-        edges = all_edges(graph, setup.part)
-        return Instance(plan, setup.task, edges, conditions, setup.seed, role, graph=graph, part=setup.part)
+        edges = all_edges(graph, setup.shard)
+        return Instance(plan, setup.task, edges, conditions, setup.seed, role, graph=graph, shard=setup.shard)
 
     def engine_of(self, instance: Instance, side_by_side: bool = False) -> Engine:
         """The engine that plays an instance of this federation."""

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from archipel.node import weight_of
-from archipel.part import WHOLE
+from archipel.shard import WHOLE
 
 
 class SideBySide(NamedTuple):
@@ -71,7 +71,7 @@ class Setup(NamedTuple):
     privacy: Any = None
     attack: Any = None  # environment.Attack, where some clients lie
     start: Any = None  # {"clients", "servers"}: (rows, size) of weights to start from; none: the algorithm's own
-    part: slice = WHOLE  # of clients, whose rows are needed
+    shard: slice = WHOLE  # of clients, whose rows are needed
 
 
 class Plan(NamedTuple):

@@ -13,11 +13,11 @@ from archipel.describe import key
 from archipel.draws import ARRIVES, NOISE, SIGNAL, normal, normals, uniform, uniforms
 from archipel.errors import BadInput
 from archipel.node import cosine, cosines, fetch, kernel
-from archipel.part import WHOLE, drawn, ends, placed
 from archipel.problems.frame import Frame
 from archipel.problems.models.fourier import fourier, mapped
 from archipel.problems.scoring.metrics import squared_error
 from archipel.problems.task import MOST_CLIENTS, MOST_COSINES, Ahead, Problem, Task
+from archipel.shard import WHOLE, drawn, ends, placed
 
 LAGS = 5  # x_n .. x_{n-4}
 SEEN = [0, 1, 4, 3]  # which of them a client sees
@@ -153,7 +153,7 @@ class Synthetic(Problem):
     Client k is in group k mod groups of those that `samples` has.
     """
 
-    takes_part: ClassVar[bool] = True
+    takes_shard: ClassVar[bool] = True
 
     clients: int = key(256, "how many clients there are", at_least=1, at_most=MOST_CLIENTS, symbol="K")
     samples: tuple[int, ...] = key(
@@ -173,7 +173,7 @@ class Synthetic(Problem):
         if not self.samples or max(self.samples) > self.horizon:
             raise BadInput("problem.samples", self.samples, f"sizes from 0 to the horizon ({self.horizon})")
 
-    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *, part: slice = WHOLE) -> Task:
+    def task(self, seed: int, rounds: int, dtype: Any, data_kind: str, *, shard: slice = WHOLE) -> Task:
         """The clients' laws, the test set and the feature space of a seed."""
         if data_kind != "stream":
             raise BadInput("problem.kind", "synthetic", "data that is stored, for this algorithm; (39) is a stream")
@@ -182,7 +182,7 @@ class Synthetic(Problem):
         source = Streams(
             np.zeros((self.clients, LAGS), dtype),
             np.zeros((self.clients, 1), np.int64),
-            placed(self.laws(self.clients, seed, 1, part).astype(dtype), part, self.clients),
+            placed(self.laws(self.clients, seed, 1, shard).astype(dtype), shard, self.clients),
             function,
             np.array([self.horizon, self.change or np.iinfo(np.int64).max], np.int64),
             world.directions,
@@ -208,13 +208,13 @@ class Synthetic(Problem):
             source, sample, observe, self.features, self.clients, score, inputs, frame=frame, ahead=Ahead(draw, look)
         )
 
-    def laws(self, clients: int, seed: int, purpose: int, part: slice = WHOLE) -> Any:
+    def laws(self, clients: int, seed: int, purpose: int, shard: slice = WHOLE) -> Any:
         """Each client's theta, mean, deviation, noise and number of samples, as section V-A says."""
 
         def between(low: float, high: float, column: int) -> Any:
-            return low + (high - low) * drawn([seed, purpose], part, clients, column)
+            return low + (high - low) * drawn([seed, purpose], shard, clients, column)
 
-        sizes = np.asarray(self.samples)[np.arange(*ends(part, clients)) % len(self.samples)]
+        sizes = np.asarray(self.samples)[np.arange(*ends(shard, clients)) % len(self.samples)]
         return np.stack(
             [
                 between(0.2, 0.9, 0),

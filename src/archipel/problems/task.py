@@ -17,7 +17,7 @@ class Problem(Checked):
     section: ClassVar[str] = "problem"
     clustered: ClassVar[bool] = False  # its data follow the clusters of the graph, which `task` is then given
     takes_clients: ClassVar[bool] = False  # of a [clients] table, with data of their own
-    takes_part: ClassVar[bool] = False  # `task` can make the rows of some clients only: part = slice(first, last)
+    takes_shard: ClassVar[bool] = False  # `task` can make the rows of some clients only: shard = slice(first, last)
 
     @property
     def finds_units(self) -> bool:

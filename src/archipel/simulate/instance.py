@@ -6,8 +6,8 @@ import numpy as np
 
 from archipel.environment import Conditions
 from archipel.node import rows_of
-from archipel.part import WHOLE, ends, numbered, placed
 from archipel.problems.task import Task
+from archipel.shard import WHOLE, ends, numbered, placed
 from archipel.topology import Graph, Links
 from archipel.turns import Plan
 
@@ -40,7 +40,7 @@ class Instance(NamedTuple):
     data_role: str = "client"
     nothing: Any = Nothing(np.zeros(1))
     graph: Any = None
-    part: slice = WHOLE  # of clients, whose rows are there: a shard's
+    shard: slice = WHOLE  # of clients, whose rows are there: a shard's
 
     def count(self, role: str) -> int:
         """How many nodes play a role."""
@@ -52,24 +52,24 @@ def edges_of(links: Links, senders: int) -> Edges:
     return Edges(links.starts, links.senders, links.weights, np.bincount(links.senders, minlength=senders))
 
 
-def of_star(clients: int, part: slice = WHOLE) -> dict[tuple[str, str], tuple[Edges, ...]]:
+def of_star(clients: int, shard: slice = WHOLE) -> dict[tuple[str, str], tuple[Edges, ...]]:
     """The edges of clients and their one server: what holds the same numbers is one array."""
-    begin, end = ends(part, clients)
-    numbers, ones = numbered(slice(begin, end + 1), clients + 1), placed(np.ones(end - begin), part, clients)
-    count, ones_too = np.array([clients]), placed(np.ones(end - begin, np.int64), part, clients)
+    begin, end = ends(shard, clients)
+    numbers, ones = numbered(slice(begin, end + 1), clients + 1), placed(np.ones(end - begin), shard, clients)
+    count, ones_too = np.array([clients]), placed(np.ones(end - begin, np.int64), shard, clients)
     return {
         ("server", "client"): (Edges(numbers, np.zeros(clients, np.int64), ones, count),),
         ("client", "server"): (Edges(np.array([0, clients]), numbers[:-1], ones, ones_too),),
     }
 
 
-def all_edges(graph: Graph, part: slice = WHOLE) -> dict[tuple[str, str], tuple[Edges, ...]]:
-    """The edges of a graph between the roles that its nodes play; on a star, for a part of its clients."""
+def all_edges(graph: Graph, shard: slice = WHOLE) -> dict[tuple[str, str], tuple[Edges, ...]]:
+    """The edges of a graph between the roles that its nodes play; on a star, for a shard of its clients."""
     across = tuple(edges_of(links, len(links.starts) - 1) for links in graph.across)
     if not graph.servers:
         return {("peer", "peer"): across}
     if graph.servers == 1:
-        return of_star(graph.clients, part) | {("server", "server"): across}
+        return of_star(graph.clients, shard) | {("server", "server"): across}
     return {
         ("server", "client"): (edges_of(graph.down(), graph.servers),),
         ("client", "server"): (edges_of(graph.up(), graph.clients),),

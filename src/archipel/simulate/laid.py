@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.node import FEW, Few, tabled, weight_of
-from archipel.part import WHOLE
 from archipel.problems.task import Ahead
+from archipel.shard import WHOLE
 from archipel.simulate import openings, rounds
 from archipel.simulate.instance import Instance
 from archipel.simulate.rounds import SILENT, UPDATES, Board, Mail, Routes, nodes_of, others_of
@@ -27,11 +27,11 @@ class Rounds(NamedTuple):
     board: Board
     mails: list[Mail]
     defers: bool  # whether clients that cannot be reached are played later
-    part: slice = WHOLE  # of nodes with data, who are there
+    shard: slice = WHOLE  # of nodes with data, who are there
 
     def begin(self, first: int, last: int) -> None:
         """A stretch of rounds, at whose end all nodes have played all of them."""
-        self.board.played[self.part] = first
+        self.board.played[self.shard] = first
         self.board.until[0] = last - 1 if self.defers else first
 
     @property
@@ -98,7 +98,7 @@ def rounds_of(instance: Instance, parts: int, step_by_step: bool = True) -> Roun
         np.zeros((parts, 16), np.int64), np.zeros(task.clients, np.int32), np.zeros(1, np.int64),
     )  # fmt: skip
     later_on = done == 2 and defers(instance)
-    return Rounds(tuple(steps), tuple(arguments), tuple(nodes), board, mails, later_on, instance.part)
+    return Rounds(tuple(steps), tuple(arguments), tuple(nodes), board, mails, later_on, instance.shard)
 
 
 def heard_at_once(instance: Instance) -> int:
@@ -122,7 +122,7 @@ def defers(instance: Instance) -> bool:
     plan, role = instance.plan, instance.data_role
     alone = all(isinstance(turn, Tell) or turn.forge is None for turn in plan.turns)
     alone = alone and not any(role in (turn.sender, turn.receiver) for turn in plan.turns[2:])
-    chance, recorded = instance.conditions.chance[:, instance.part], instance.conditions.recorded
+    chance, recorded = instance.conditions.chance[:, instance.shard], instance.conditions.recorded
     return alone and (len(recorded) > 0 or bool((chance < 1).any()))
 
 
@@ -164,7 +164,7 @@ def mail_of(instance: Instance, i: int, parts: int, width: int) -> Mail:
     if isinstance(turn, Tell):
         return Mail(tabled(turn.word, parts), np.zeros(1, np.int16), instance.nothing, routes, 1, i, instance.nothing)
     lates = np.zeros(senders, np.int16)
-    lates[instance.part if turn.sender == instance.data_role else WHOLE] = SILENT
+    lates[instance.shard if turn.sender == instance.data_role else WHOLE] = SILENT
     rows = (late + 1) * receivers if late else min(parts, receivers)  # where none waits, one stays in the cache
     inboxes = tabled(turn.inbox, rows)
     attack = instance.nothing if turn.forge is None else turn.forge.attack

@@ -1,4 +1,4 @@
-"""A part of all clients has the rows of the whole, to the bit, and costs no memory for the others."""
+"""A shard of all clients has the rows of the whole, to the bit, and costs no memory for the others."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.environment import Failure
 from archipel.node import leaves
-from archipel.part import WHOLE, drawn, numbered, placed
+from archipel.shard import WHOLE, drawn, numbered, placed
 from archipel.simulate.laid import rounds_of, routes_of
 from archipel.topology import Servers, Star, links
 
@@ -23,11 +23,11 @@ STAR = Federation(Synthetic(clients=CLIENTS, features=12), PaoFed(portion=3), en
 
 
 def instance_of(federation, part):
-    return federation.instance(3, federation.setup(3, part=part))
+    return federation.instance(3, federation.setup(3, shard=part))
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_rows_of_a_part_are_those_of_the_whole(part):
+def test_rows_of_a_shard_are_those_of_the_whole(part):
     whole, some = instance_of(STAR, WHOLE), instance_of(STAR, part)
     pairs = [(a, b) for a, b in zip(leaves(whole.task.source), leaves(some.task.source), strict=True)]
     assert sum(len(a) == CLIENTS for a, _ in pairs) == 3
@@ -95,7 +95,7 @@ MEMORY = """
 import sys
 from pathlib import Path
 from archipel import Environment, Federation, PaoFed, Synthetic
-from archipel.part import WHOLE
+from archipel.shard import WHOLE
 from archipel.simulate.laid import rounds_of
 
 def resident():
@@ -104,7 +104,7 @@ def resident():
 federation = Federation(Synthetic(clients=1_000_000, features=20), PaoFed(), environment=Environment(availability=0.5))
 federation.with_(problem=Synthetic(clients=1_000, features=20)).instance(1)
 before = resident()
-instance = federation.instance(1, federation.setup(1, part=slice(0, 10_000) if sys.argv[1] == "part" else WHOLE))
+instance = federation.instance(1, federation.setup(1, shard=slice(0, 10_000) if sys.argv[1] == "part" else WHOLE))
 rounds = rounds_of(instance, 16)
 rounds.begin(0, 1)
 print((resident() - before) / 1024)
@@ -112,7 +112,7 @@ print((resident() - before) / 1024)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
-def test_a_part_takes_no_memory_for_the_others():
+def test_a_shard_takes_no_memory_for_the_others():
     whole, part = (
         float(subprocess.run([sys.executable, "-c", MEMORY, name], capture_output=True, check=True).stdout)
         for name in ("whole", "part")
