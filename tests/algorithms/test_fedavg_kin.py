@@ -14,6 +14,7 @@ from archipel.environment import available, chance_of_loss, delay
 from archipel.errors import BadInput
 from archipel.node import Moment
 from archipel.parts.learn.epochs import Epochs
+from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.optimiser import Momentum
 from archipel.parts.mix.push_sum import PushSum
@@ -21,6 +22,7 @@ from archipel.parts.mix.robust import Median, TrimmedMean
 from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
+from archipel.problems.clustered import Related
 from archipel.problems.measured import UNCHANGED, measured_task
 from archipel.problems.splits.shards import Shards, TrainTest, numbered, one
 from archipel.problems.task import Problem
@@ -273,6 +275,14 @@ def test_a_whole_round_is_one_release(algorithm):
     result = Federation(Quadratics(), algorithm, privacy=privacy, rounds=5, engine="plain").run()
     rho = 5 * (2 * 0.5) ** 2 / (2 * 3.0**2)
     assert [node["spent"]["rho"] for node in result.ledgers[0]["nodes"]] == pytest.approx([rho] * 4)
+
+
+def test_with_a_learn_part_that_keeps_nothing_of_before_nothing_is_told_of():
+    """Clients' models are then judged by themselves; what was told had no numbers in it."""
+    related = Related(clients=4, tasks=2, size=3, samples=(4, 4), test=6)
+    result = Federation(related, FedProx(learn=OnlineStep(0.05), mix=Mean(0)), rounds=3, engine="plain").run()
+    assert "told" not in result.models[0]
+    assert "told" in Federation(related, FedProx(), rounds=3, engine="plain").run().models[0]
 
 
 def test_that_late_messages_do_not_count_is_said_before_the_run():

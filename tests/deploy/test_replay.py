@@ -28,6 +28,7 @@ STREAM = Synthetic(clients=6, features=20, test=20, horizon=60, samples=(15, 30,
 LATE = Environment(availability=(0.6, 0.3, 0.1, 1.0), delay=Delay(delta=0.5, limit=4))
 AWAY = Environment(availability=(0.6, 0.9, 0.5))
 SOME = Environment(availability=(0.9, 0.7), delay=Delay(delta=0.4, limit=4))
+SURE = Environment(availability=(0.9, 0.7), delay=Delay("fixed", rounds=2))  # late, and never lost
 FULL = Synthetic(clients=6, features=20, test=20, horizon=60, samples=(60,))
 RELATED = Related(clients=9, tasks=2, size=4, samples=(2, 6), test=9)
 RING = Servers(servers=3, shape="ring", clusters=2)
@@ -42,7 +43,7 @@ TABLE = {
     "online-fed": Federation(STREAM, OnlineFed(step=0.2, asked=0.5, limit=4), environment=LATE, rounds=40),
     "sign-sgd": Federation(STREAM, SignSgd(), environment=LATE, rounds=30),
     "fedavg-clusters": Federation(RELATED, FedAvg(batch=2, tau=0.3, limit=3), Star(clusters=2), LATE, rounds=12),
-    "scaffold": Federation(STORED, Scaffold(batch=7, limit=2), Star(), SOME, rounds=12),
+    "scaffold": Federation(STORED, Scaffold(batch=7, limit=2), Star(), SURE, rounds=12),
     "scaffold-peers": Federation(STORED, Scaffold(batch=7, limit=2), Peers(shape="ring"), SOME, rounds=12),
     "fedadam": Federation(STORED, FedAdam(limit=2), Servers(servers=2, shape="ring"), SOME, rounds=12),
     "fedbuff-top-k": Federation(STORED, FedBuff(buffer=3, share=TopK(2)), Star(), SOME, rounds=12),

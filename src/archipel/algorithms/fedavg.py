@@ -53,9 +53,9 @@ class LocalEpochs(Composition):
         return {}
 
     def models(self, tables: dict[str, Any]) -> dict[str, Any]:
-        """As of any composition; and what every client was told last."""
-        told = {"told": tables["client"].before} if "client" in tables else {}
-        return super().models(tables) | told
+        """As of any composition; and what every client was told last, where that is kept: epochs do."""
+        before = tables["client"].before if "client" in tables else None
+        return super().models(tables) | ({"told": before} if before is not None and before.shape[1] else {})
 
 
 @dataclass(frozen=True)

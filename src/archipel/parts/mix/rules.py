@@ -7,7 +7,7 @@ receiver has, and is overwritten. With f = the least number of at least `share` 
 
 - median, and the mean without the f least and the f greatest: each coordinate by itself (Yin et al., ICML 2018);
 - Krum: the vector with the nearest count - f - 1 others; multi-Krum: the mean of the count - f best ones
-  (Blanchard et al., NeurIPS 2017);
+  (Blanchard et al., NeurIPS 2017, have count - f - 2; one more, as byzfl has it, is defined for few vectors too);
 - geometric median: Weiszfeld's steps, smoothed (Pillutla, Kakade, Harchaoui, IEEE TSP 2022);
 - centred clipping: a mean of deviations from `out`, none longer than `radius` (Karimireddy, He, Jaggi, ICML 2021).
 """
