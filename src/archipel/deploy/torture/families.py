@@ -22,6 +22,7 @@ def families() -> dict[str, Any]:
     """A federation for each."""
     stream = Synthetic(clients=4, features=12, test=5, horizon=ROUNDS, samples=(ROUNDS,))
     private = Privacy(epsilon=4.0, clip=1.0)
+    unspent = Privacy(noise=2.0, clip=1.0)  # peers who have spent a budget pass on what they heard, and pay for nothing
     related = Related(clients=6, tasks=2, size=4, samples=(2, 6), test=5)
     ring = Servers(servers=3, shape="ring", clusters=2)
     stored = Linear(clients=3, size=4, samples=20, test=5)
@@ -35,7 +36,7 @@ def families() -> dict[str, Any]:
         ),
         "servers": Federation(related, Pgfl(some=2, tau=0.3), ring, rounds=ROUNDS // 2),
         "digraph": Federation(stream, MirrorDescent(limit=3), Digraph(phases=4, fade=0.2, window=8), rounds=ROUNDS),
-        "private digraph": Federation(stream, MirrorDescent(limit=3), Digraph(), privacy=private, rounds=ROUNDS),
-        "dual averaging": Federation(stream, DualAveraging(limit=3), Digraph(), privacy=private, rounds=ROUNDS),
+        "private digraph": Federation(stream, MirrorDescent(limit=3), Digraph(), privacy=unspent, rounds=ROUNDS),
+        "dual averaging": Federation(stream, DualAveraging(limit=3), Digraph(), privacy=unspent, rounds=ROUNDS),
         "own budgets": Federation(stored, PldpFl(batch=20, draws=2, step=0.05), rounds=ROUNDS // 2),
     }
