@@ -6,6 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
+from archipel.cli_privacy import table_of
+
 DESCRIPTION = """
 rounds = 30
 [problem]

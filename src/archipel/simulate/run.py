@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from archipel.bundle import about
+from archipel.describe import without_numpy
 from archipel.environment import may_be_late
 from archipel.errors import BadInput, Diverged
 from archipel.privacy.accountant import MANY
@@ -184,6 +185,7 @@ def run(
     `watch` is given the recorders before they begin, to look into while they run. `keep` says where states are kept,
     `play` where a recorder is played: here, or on a cluster.
     """
+    seeds = without_numpy(seeds)
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise BadInput("seeds", seeds, "a whole number, at least 1")
     strict = theory is None
