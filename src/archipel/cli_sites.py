@@ -52,6 +52,12 @@ def approve(
     approval = rules.approval_of(described, view.digest)
     for line in (*terms(described, view), *paid_so_far(path, known), f"This description: {approval}"):
         screen.print(line, highlight=False, soft_wrap=True)
+    if not path.is_file():
+        screen.print(
+            f"There are no rules yet ({path}): of what is named above, only models may leave.",
+            highlight=False,
+            soft_wrap=True,
+        )
     permit(rules.Policy(**{**vars(known), "approved": (approval,)}), described, view)  # refuses what the rules forbid
     check_budget(known, view)
     if approval in known.approved:
