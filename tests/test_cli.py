@@ -139,6 +139,16 @@ def test_the_table_of_a_check_fits_into_eighty_characters(tmp_path, monkeypatch)
     assert all(word in " ".join(table) for word in ("client", "to learn", "incomplete", "largest"))
 
 
+def test_help_breaks_its_lines_where_the_terminal_ends(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    said = [line.strip() for line in typed("audit", "-h").stdout.splitlines()]
+    begin = next(i for i, line in enumerate(said) if line.startswith("Prints lower bounds"))
+    paragraph = said[begin : said.index("", begin)]
+    following = [text.split()[0] for text in paragraph[1:]]
+    assert len(paragraph) > 2 and all(len(a) + 1 + len(b) > 78 for a, b in zip(paragraph, following))
+
+
 def test_ctrl_c_is_answered_whatever_the_command_does(monkeypatch):
     def pressed(*_):
         raise KeyboardInterrupt

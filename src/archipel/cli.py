@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import warnings
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -370,6 +371,9 @@ def save_schedule(described: Any, path: Path) -> None:
 for module in (cli_deploy, cli_sites, cli_model, cli_sweep, cli_explain):
     for name, command in module.COMMANDS.items():
         app.command(name)(command)
+for one in app.registered_commands:  # lines break where the terminal ends, not where the source did
+    paragraphs = cleandoc(one.callback.__doc__ or "" if one.callback else "").split("\n\n")
+    one.help = "\n\n".join(" ".join(text.split("\n")) for text in paragraphs)
 
 
 def main() -> None:
