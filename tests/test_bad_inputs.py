@@ -4,8 +4,10 @@ import dataclasses
 import math
 import typing
 
+import numpy as np
 import pytest
 
+from archipel import Delay, Environment, PaoFed, Synthetic
 from archipel.describe import fill, keys_of, mentions, read_toml
 from archipel.errors import BadInput
 from archipel.federation import Federation
@@ -115,6 +117,25 @@ def test_what_does_not_fit_into_memory_is_refused_and_what_takes_long_is_announc
     ):
         said = announcement(made(**{"problem": own, "rounds": 10**9, "every": 10**6} | changes))
         assert said.startswith(f"{clients},000,000,000 client updates")
+
+
+def test_what_python_gives_is_kept_as_a_file_would_have_it(tmp_path):
+    """Numbers of NumPy's, lists, tables and paths: they passed the check, and ended in somebody else's traceback."""
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n")
+    given = Synthetic(clients=np.int64(4), features=np.int32(6), test=np.int8(5))
+    plain = Synthetic(clients=4, features=6, test=5)
+    assert repr(given) == repr(plain) and Files(tmp_path).data == str(tmp_path)
+    sky = Environment(availability=np.array([0.5, 0.25]), delay={"delta": 0.2})
+    assert repr(sky) == repr(Environment(availability=(0.5, 0.25), delay=Delay(delta=0.2)))
+    steps = PaoFed(step=np.float32(0.25), portion=np.int64(2))
+    one = Federation(given, steps, environment={"availability": [0.5, 0.25]}, rounds=np.int64(5)).run(seeds=np.int64(2))
+    known = Environment(availability=(0.5, 0.25))
+    two = Federation(plain, PaoFed(step=0.25, portion=2), environment=known, rounds=5).run(seeds=2)
+    assert one.rows == two.rows
+    with pytest.raises(BadInput, match='algorithm = "PaoFed, a class"'):
+        Federation(plain, PaoFed, rounds=5)
+    with pytest.raises(BadInput, match='"parameters" or "bytes"'):
+        two.total("byte")
 
 
 def test_results_need_a_folder_of_their_own(tmp_path, monkeypatch):

@@ -171,6 +171,7 @@ def test_rows_that_do_not_fit_are_sentences(made):
         ({"depth": ["deep"]}, "rows, depth"),
         ({"ward": ["z"]}, 'rows, ward = "z": expected one of a, b, c'),
         ({"depth": [400, 2]}, "columns of one length"),
+        ({"depth": 400}, "rows, depth = 400: expected a column: a list with a cell for each row"),
         ({"temperature": [float("nan")]}, "finite numbers"),
     ):
         with pytest.raises(BadInput, match=said):

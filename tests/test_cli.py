@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 from rich.markup import render
 
 from archipel import Federation
@@ -123,6 +124,29 @@ def test_what_a_run_refuses_a_check_refuses(more, tmp_path):
     (tmp_path / "f.toml").write_text(problem + more)
     run, check = (typed(command, "f.toml", cwd=tmp_path) for command in ("run", "check"))
     assert run.returncode == check.returncode == 2 and check.stderr.strip() == run.stderr.strip()
+
+
+def test_the_table_of_a_check_fits_into_eighty_characters(tmp_path, monkeypatch):
+    monkeypatch.setattr("archipel.cli.screen", Console(width=80))
+    for name in ("buoy-1", "buoy-2"):
+        rows = "".join(f"{k},{32.78 + k / 100:.2f}\n" for k in range(240))
+        (tmp_path / f"{name}.csv").write_text(f"depth,salinity\n{rows}")
+    problem = 'rounds = 3\n[problem]\nkind = "files"\ndata = "*.csv"\ntarget = "salinity"\n'
+    (tmp_path / "f.toml").write_text(f'{problem}[algorithm]\nkind = "pao-fed"\nportion = 1\nstep = 0.1\n')
+    said = typed("check", "f.toml", cwd=tmp_path).stdout.splitlines()
+    table = [line for line in said if line[:1] in "┏┃┡│└"]
+    assert len({len(line) for line in table}) == 1 and len(table[0]) <= 80 and len(table) == 7
+    assert all(word in " ".join(table) for word in ("client", "to learn", "incomplete", "largest"))
+
+
+def test_help_breaks_its_lines_where_the_terminal_ends(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    said = [line.strip() for line in typed("audit", "-h").stdout.splitlines()]
+    begin = next(i for i, line in enumerate(said) if line.startswith("Prints lower bounds"))
+    paragraph = said[begin : said.index("", begin)]
+    following = [text.split()[0] for text in paragraph[1:]]
+    assert len(paragraph) > 2 and all(len(a) + 1 + len(b) > 78 for a, b in zip(paragraph, following))
 
 
 def test_ctrl_c_is_answered_whatever_the_command_does(monkeypatch):

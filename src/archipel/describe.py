@@ -152,10 +152,13 @@ def check_keys(part: Any, section: str) -> None:
                 check_value(hint, right, value, label)
             elif isinstance(value, Checked):  # it was, when it was made
                 continue
-            elif dataclasses.is_dataclass(value):
+            elif dataclasses.is_dataclass(value) and not isinstance(value, type):
                 check_keys(value, label)
             elif value is not None or type(None) not in typing.get_args(hint):
-                check_value(hint, right, convert(hint, without_numpy(value), label), label)
+                meant = convert(hint, without_numpy(value), label)
+                check_value(hint, right, meant, label)
+                if type(value) not in PLAIN:  # a number of NumPy's, a list, a table: kept as a file would have it
+                    object.__setattr__(part, name, meant)
     found.refuse()
 
 
@@ -209,7 +212,9 @@ def mentions(hint: Any, wanted: type) -> bool:
 
 
 def without_numpy(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's."""
+    """NumPy's numbers and arrays as Python's, and paths as texts."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     return value.tolist() if hasattr(value, "tolist") else value
 
 

@@ -80,7 +80,9 @@ class Federation(Checked):
         for name, part, base in (("problem", self.problem, Problem), ("algorithm", self.algorithm, Kind)):
             if not isinstance(part, base):
                 right = f"the {name}, an {base.__module__}.{base.__name__}; it is Federation(problem, algorithm, ...)"
-                raise BadInput(name, type(part).__name__, right)
+                raise BadInput(
+                    name, f"{part.__name__}, a class" if isinstance(part, type) else type(part).__name__, right
+                )
         if self.named and not self.problem.takes_clients:
             right = f"none: {kind_of(self.problem)} makes its clients itself; files and deep take data of their own"
             raise BadInput("clients", "(a table)", right)

@@ -113,7 +113,10 @@ class Result:
 
     def total(self, what: str) -> float:
         """Traffic of all links together: `parameters` or `bytes`, a mean over seeds."""
-        return sum(self.final(name) for name in self.metrics() if name.startswith(f"{what}."))
+        links = [name for name in self.metrics() if name.startswith(f"{what}.")]
+        if self.metrics() and not links:
+            raise BadInput("total", what, '"parameters" or "bytes"')
+        return sum(self.final(name) for name in links)
 
     def save(self, folder: str | Path) -> Path:
         """Write metrics.csv, models.npz, model.npz, ledger.json, federation.toml and report.html."""

@@ -43,6 +43,9 @@ def test_missing_foreign_and_expired_certificates_are_said(folder, tmp_path):
         (mixed / f"b{suffix}").write_bytes((folder / f"a{suffix}").read_bytes())
     with pytest.raises(BadInput, match="of the authority beside it"):
         keys.check(mixed, "a")
+    (mixed / "c.pem").write_text("not yet")
+    with pytest.raises(BadInput, match=r"c\.pem.*a certificate, .*this file holds something else"):
+        keys.check(mixed, "c")
     with pytest.raises(BadInput, match="this is a's"):
         keys.check(mixed, "b")
     keys.make_certificate(tmp_path / "other", "late", [], days=-1)

@@ -281,6 +281,17 @@ def test_what_the_rules_forbid_is_not_written(folder):
     assert "Nothing has left" in typed("log", ".", cwd=folder).stdout
 
 
+def test_who_has_no_rules_yet_is_told_where_they_would_be(tmp_path):
+    text = 'rounds = 3\n[problem]\nkind = "linear"\nclients = 2\n[algorithm]\nkind = "fedavg"\n'
+    (tmp_path / "federation.toml").write_text(f'{text}[deploy.addresses]\nserver = "127.0.0.1:7447"\n')
+    found = typed("approve", "federation.toml", "--yes", cwd=tmp_path)
+    assert found.returncode == 2 and '"samples" among them' in found.stderr
+    assert "There are no rules yet (policy.toml): of what is named above, only models may leave." in found.stdout
+    (tmp_path / "policy.toml").write_text('leaves = ["models", "samples"]\n')
+    found = typed("approve", "federation.toml", "--yes", cwd=tmp_path)
+    assert found.returncode == 0 and "no rules" not in found.stdout
+
+
 # --- seeing it --------------------------------------------------------------------------------------------------------
 
 

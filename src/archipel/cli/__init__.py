@@ -1,6 +1,7 @@
 """The command line: each module has some commands."""
 
 import os
+from inspect import cleandoc
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,9 @@ app = typer.Typer(
 for module in (privacy, run, deploy, sites, model, sweep, explain):
     for name, command in module.COMMANDS.items():
         app.command(name)(command)
+for one in app.registered_commands:  # lines break where the terminal ends, not where the source did
+    paragraphs = cleandoc(one.callback.__doc__ or "" if one.callback else "").split("\n\n")
+    one.help = "\n\n".join(" ".join(text.split("\n")) for text in paragraphs)
 
 
 def say_version(wanted: bool) -> None:

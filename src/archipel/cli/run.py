@@ -107,8 +107,8 @@ def check(federation: Description, rounds: Rounds = 0, name: Name = "") -> None:
     described.instance(setup=setup)  # much is refused only where the parts are put together
     task = setup.task
     if task.listed:
-        wide = {name: max(map(len, name.split())) for name in task.listed[0]}  # headings break between words
-        grid = Table(*(Column(name, overflow="fold", min_width=width) for name, width in wide.items()))
+        headings = ("\n".join(name.rsplit(" ", 1)) for name in task.listed[0])  # eighty characters are enough for all
+        grid = Table(*(Column(name, overflow="fold") for name in headings))
         for row in task.listed[:LISTED]:
             grid.add_row(*(spoken(cell) if isinstance(cell, float) else str(cell) for cell in row.values()))
         screen.print(grid)

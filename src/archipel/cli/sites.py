@@ -47,6 +47,8 @@ def approve(
     known = rules.read_policy(path) if path.is_file() else rules.Policy()
     approval = rules.approval_of(described, view.digest)
     say(*terms(described, view), *paid_so_far(path, known), f"This description: {approval}")
+    if not path.is_file():
+        say(f"There are no rules yet ({path}): of what is named above, only models may leave.")
     permit(rules.Policy(**{**vars(known), "approved": (approval,)}), described, view)  # refuses what the rules forbid
     check_budget(known, view)
     if approval in known.approved:

@@ -80,7 +80,7 @@ class SpendingAccount(Account):
         self.spent, self.releases = float(spending(me).spent[0]), float(spending(me).releases[0])
         if self.ledger.charges:  # the state was lost, the ledger was not
             spending(me).releases[0] = self.releases = self.ledger.lines
-            if getattr(accountant, "per_sample", False):  # samples that have paid may be used again, and pay again
+            if accountant.per_sample:  # samples that have paid may be used again, and pay again
                 spending(me).limit[0] -= self.ledger.rho()
             else:
                 spending(me).spent[0] = self.spent = self.ledger.rho()

@@ -176,9 +176,12 @@ def check(folder: Path, name: str) -> datetime.datetime:
     for who in (AUTHORITY, name):
         try:
             found[who] = library.load_pem_x509_certificate((folder / f"{who}.pem").read_bytes())
-        except (OSError, ValueError) as problem:
+        except OSError as problem:
             right = f"a folder with {who}.pem, as `archipel keys` makes it"
             raise BadInput("deploy.keys", str(folder), right) from problem
+        except ValueError as problem:
+            right = "a certificate, as `archipel keys` makes it; this file holds something else"
+            raise BadInput("deploy.keys", str(folder / f"{who}.pem"), right) from problem
     if not (folder / f"{name}.key").exists():
         raise BadInput("deploy.keys", str(folder), f"a folder with {name}.key")
     mine = found[name]

@@ -34,6 +34,11 @@ class Kind(Checked):
         """How the data comes: "stream", "stored" or "deep"."""
         raise NotImplementedError
 
+    @property
+    def noises_sums(self) -> bool:
+        """Whether a sum is noised as a whole, not what is in it."""
+        return False
+
     def plan(self, setup: Setup) -> Plan:
         """Everyone at the start, and their turns."""
         raise NotImplementedError

@@ -41,6 +41,8 @@ def costing(release: Release, cost: float) -> Release:
 class AlikeAccountant(NamedTuple):
     """Where the accounts are, and what one release of each is."""
 
+    per_sample = False  # costs add up
+
     releases: tuple[Release, ...]
     terms: Terms
     delta: float

@@ -95,6 +95,8 @@ class Frame(NamedTuple):
                 made |= {f"{name}={value}": np.array([word == value for word in words], float) for value in known}
             else:
                 made[name] = numbers(f"rows, {name}", given[name])
+                if not made[name].ndim:
+                    raise BadInput(f"rows, {name}", given[name], "a column: a list with a cell for each row")
         sizes = {len(column) for column in made.values()}
         if len(sizes) > 1:
             raise BadInput("rows", f"columns of {' and '.join(map(str, sorted(sizes)))} cells", "columns of one length")

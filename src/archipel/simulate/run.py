@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from archipel.bundle import about
+from archipel.describe import without_numpy
 from archipel.environment import may_be_late
 from archipel.errors import BadInput, Diverged
 from archipel.privacy.accountant import MANY
@@ -131,7 +132,7 @@ class Recorder:
         """What the bundle of this seed's models tells, and what stands around them."""
         names = self.graph.names or self.task.names
         told = about(self.federation, self.task, self.seed, self.done, names, self.ledger)
-        if getattr(self.federation.algorithm, "noises_sums", False):  # what was paid covers sums, not what is in them
+        if self.federation.algorithm.noises_sums:  # what was paid covers sums, not what is in them
             told["without"] = ["clients"]
         return told, self.task.frame
 
@@ -186,6 +187,7 @@ def run(
     `watch` is given the recorders before they begin, to look into while they run. `keep` says where states are kept,
     `play` where a recorder is played: here, or on a cluster.
     """
+    seeds = without_numpy(seeds)
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise BadInput("seeds", seeds, "a whole number, at least 1")
     strict = theory is None
