@@ -41,8 +41,6 @@ def costing(release: Release, cost: float) -> Release:
 class AlikeAccountant(NamedTuple):
     """Where the accounts are, and what one release of each is."""
 
-    per_sample = False  # costs add up
-
     releases: tuple[Release, ...]
     terms: Terms
     delta: float
@@ -50,6 +48,7 @@ class AlikeAccountant(NamedTuple):
     planned: int  # releases, at most
     role: str
     budget: float | None  # epsilon; none: they only count
+    per_sample: bool = False  # costs add up
 
     def assuming(self, further: tuple[str, ...]) -> "AlikeAccountant":
         """The same accountant, resting on more that nobody enforces."""
