@@ -8,9 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from archipel.cli_deploy import stop
-
-screen = Console(markup=False, emoji=False)
+screen, errors = Console(markup=False, emoji=False), Console(stderr=True, markup=False, emoji=False)
 BEST = 10  # trials that the screen shows
 
 
@@ -54,7 +52,8 @@ def sweep(
         try:
             found = rows(planned.run(), metric)
         except KeyboardInterrupt:
-            stop("Stopped. Run it again to go on.", 130)
+            errors.print("Stopped. Run it again to go on.")
+            raise typer.Exit(130) from None
     if all(row[metric] is None for row in found):  # nothing to choose from: say why
         why = found[0]["why"] if found else "none was tried"
         raise BadInput("sweep", " ".join(axes), f"values with which a run can end ({why})")
