@@ -227,7 +227,7 @@
     counts.forEach((row, k) => {
       const top = k * (thick + gap), all = row.reduce((a, b) => a + b, 0);
       let at = left;
-      if (named) parts.push(`<text x="${left - 6}" y="${top + thick - 3}" text-anchor="end">${safe(names[k].slice(0, 24))}</text>`);
+      if (named) parts.push(`<text x="${left - 6}" y="${top + thick - 3}" text-anchor="end">${safe(names[k].length > 24 ? `${names[k].slice(0, 23)}…` : names[k])}</text>`);
       row.forEach((count, i) => {
         const width = (wide * count) / most;
         if (count) parts.push(`<rect x="${at.toFixed(1)}" y="${top}" width="${Math.max(width - (width > 3 ? 1 : 0), 0.5).toFixed(1)}" height="${thick}" fill="${paint(i)}"><title>${safe(names[k])}: ${count} of ${all}, ${safe(classes[i])}</title></rect>`);
