@@ -247,7 +247,7 @@ def test_what_everyone_says_is_seen_on_a_star_of_every_copy(monkeypatch):
         engine.rounds = in_rows(rounds_of(many, 1, step_by_step), many.plan.turns)
         return engine
 
-    monkeypatch.setattr("archipel.auditing.compiled", as_compiled)
+    monkeypatch.setattr("archipel.auditing.twins.compiled", as_compiled)
     described = Federation(Regression(), ZcdpNfl(), Star(), privacy=Privacy(epsilon=1.0, clip=1.0), rounds=5)
     twin = twin_of(described, True, 1, 2)
     plain, quick = (watched(twin, 2 * SHARED, 5, engine, None) for engine in ("plain", "compiled"))
