@@ -127,7 +127,7 @@ def test_what_a_run_refuses_a_check_refuses(more, tmp_path):
 
 
 def test_the_table_of_a_check_fits_into_eighty_characters(tmp_path, monkeypatch):
-    monkeypatch.setattr("archipel.cli.screen", Console(width=80))
+    monkeypatch.setattr("archipel.cli.run.screen", Console(width=80))
     for name in ("buoy-1", "buoy-2"):
         rows = "".join(f"{k},{32.78 + k / 100:.2f}\n" for k in range(240))
         (tmp_path / f"{name}.csv").write_text(f"depth,salinity\n{rows}")
