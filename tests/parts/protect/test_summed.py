@@ -200,6 +200,7 @@ def test_audits_agree_with_the_ledger():
         ({"clip": math.inf}, "integers have ends"),
         ({"epsilon": tuple(1.0 + k for k in range(12))}, "share the noise"),
         ({"protect": Summed(bits=16), "size": 400, "epsilon": 200.0}, "no room|not close"),
+        ({"protect": Summed(bits=16), "epsilon": 0.05, "rounds": 20}, "not close"),  # 6e-5, where 5.5e-5 are covered
         ({"protect": Summed(dropping=0.5, colluding=0.5)}, "could collude"),
         ({"protect": Summed(known=0.67)}, "is not counted"),
         ({"clients": 1}, "hides nothing"),

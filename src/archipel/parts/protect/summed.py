@@ -28,6 +28,7 @@ from archipel.privacy.account import accounts, scale_of
 from archipel.privacy.coding import PRIMES, Code, centred, code_of
 from archipel.privacy.discrete import CLOSE, COVER, LEAST, TAILS, closeness, disturb_integers, grid
 from archipel.privacy.excess import Excess, kept_of, sizes_of
+from archipel.privacy.gaussian import epsilon_of
 from archipel.privacy.ledger import ENFORCED, Assumption, Terms
 from archipel.privacy.noise import release_key
 from archipel.turns import Setup
@@ -166,6 +167,13 @@ def merging(finish: Any, disturb: Any) -> Any:
     return merge
 
 
+def covered(change: float, first: float, shape: Any, setup: Setup, policy: Any) -> float:
+    """By how much, in epsilon, a run with `COVER` times the noise loses less than one without."""
+    scales = first * np.resize(shape, setup.rounds)
+    mu = math.sqrt(sum((change / scales[scales > 0]) ** 2))
+    return float(epsilon_of(mu, policy.delta) - epsilon_of(mu / COVER, policy.delta))
+
+
 @dataclass(frozen=True)
 class Summed(Protect, Checked):
     """A client's change is clipped, rounded, noised with its share and masked: a server sees the sum, nobody a part.
@@ -253,7 +261,7 @@ class Summed(Protect, Checked):
             parts = np.diff(kept, prepend=0.0)
         least = sum_noise * math.sqrt(parts.min())
         far = closeness(sum_noise**2, least, code.clients * len(parts), size) if first > 0 else 0.0
-        if moved > change or far * setup.rounds > CLOSE:
+        if moved > change or far * setup.rounds > min(CLOSE, covered(change, first, drawn.shape, setup, policy)):
             right = f"more: with {self.bits} bits the noise of a sum is not close enough to a Gaussian's"
             raise BadInput("algorithm.protect.bits", self.bits, right)
         return drawn, made, change, sizes, kept
