@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from harness import Village, assert_same, simulated
 from test_replay import TABLE
@@ -74,6 +75,25 @@ def test_samples_that_are_used_again_pay_again(budget):
         lives = 1 + (mine.releases[0] - 6) / 6
         assert lives == (2 if "noise" in budget else 1)
         assert account.total(None) == pytest.approx(lives * paid) and account.ledger.epsilon(1e-5).epsilon <= 4.0
+
+
+def test_samples_that_are_used_again_never_pay_more_than_a_pure_epsilon():
+    """Epsilons of Laplace noise add up as they are; halves of the zCDP are 0.7 of the epsilon each."""
+    private = Privacy(clip=0.5, epsilon=1.0, mechanism="laplace", schedule="geometric", zeta=0.5)
+    village = Village(Federation(Linear(2, 3, 6, test=5), OnlineFedSgd(), privacy=private, rounds=6))
+    village.until(lambda: all(node.player.round >= 5 for node in village.nodes.values()))
+    clients, everyone = village.roster.names["client"], [*village.nodes]
+    first = [village.nodes[name].player.me.protect.dearest[0] for name in clients]
+    for name in everyone:
+        village.kill(name)
+        disk = village.hosts[name].disk
+        disk.put({file: content for file, content in disk.copy().items() if file == "ledger.journal"})
+    for name in everyone:
+        village.start(name)
+    village.run()
+    for name, before in zip(clients, first):
+        again = village.nodes[name].player.me.protect.dearest[0]
+        assert 0.5 < np.sqrt(2 * before) + np.sqrt(2 * again) <= 1.0  # a release of rho is one of sqrt(2 rho)
 
 
 def test_of_payments_that_are_secret_a_node_tells_the_budget():

@@ -81,7 +81,7 @@ class SpendingAccount(Account):
         if self.ledger.charges:  # the state was lost, the ledger was not
             spending(me).releases[0] = self.releases = self.ledger.lines
             if accountant.per_sample:  # samples that have paid may be used again, and pay again
-                spending(me).limit[0] -= self.ledger.rho()
+                spending(me).limit[0] = accountant.left(float(spending(me).limit[0]), self.ledger.rho())
             else:
                 spending(me).spent[0] = self.spent = self.ledger.rho()
 

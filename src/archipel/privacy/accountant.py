@@ -59,6 +59,15 @@ class Accountant(NamedTuple):
         more = self.policy.law == LAPLACE and self.per_sample and paid > 0
         return Zcdp(cost) if more else release_of(self.policy.law, cost)
 
+    def left(self, limit: float, paid: float) -> float:
+        """What of a limit is left for samples that have paid for themselves, and are used again.
+
+        An epsilon that Laplace noise was fitted to is that of one release, without a delta. Several add up as epsilons
+        do, not as zCDP does: nothing is left.
+        """
+        fitted = self.policy.law == LAPLACE and self.policy.epsilon is not None and self.policy.noise is None
+        return min(limit - paid, 0.0) if fitted else limit - paid
+
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""
         table = account_of(tables[self.role])
