@@ -223,9 +223,11 @@ class Federation(Checked):
             raise BadInput("environment.delay", self.environment.delay.kind, right)
         lost = chance_of_loss(conditions, plan.late) if plan.both_ends else 0.0
         if lost > LOSSES:
-            right = f"a limit, here and in algorithm.limit, that all but one message in {1 / LOSSES:g} meet: {lost:.2g}"
+            replay, law = self.environment.replay, self.environment.delay
+            where, given, what = ("replay", replay, "schedule") if replay else ("delay.limit", law.limit, "limit")
+            right = f"a {what}, and an algorithm.limit, that all but one message in {1 / LOSSES:g} meet: {lost:.2g}"
             right += " of them would never count, and controls that a server never hears of lead away from the optimum"
-            raise BadInput("environment.delay.limit", self.environment.delay.limit, right)
+            raise BadInput(f"environment.{where}", given, right)
         role = "client" if "client" in plan.tables else "peer"
         graph = setup.graph
         if plan.weigh is not None:

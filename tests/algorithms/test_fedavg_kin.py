@@ -143,8 +143,10 @@ def test_scaffold_at_a_server_takes_late_words_and_refuses_lost_ones():
 def test_how_likely_words_never_count_in_a_recorded_schedule(tmp_path):
     plan = np.array([[0, -2, 1, 4], [-1, 0, -3, 2]], np.int16)  # one is lost, one too late, of six that are sent
     np.savez(tmp_path / "plan.npz", schedule=plan)
-    played = Environment(replay=str(tmp_path / "plan.npz")).conditions(4, 1)
-    assert chance_of_loss(played, 2) == pytest.approx(2 / 6)
+    recorded = Environment(replay=str(tmp_path / "plan.npz"))
+    assert chance_of_loss(recorded.conditions(4, 1), 2) == pytest.approx(2 / 6)
+    with pytest.raises(BadInput, match=r"environment\.replay"):
+        Federation(Linear(4, 2, 5), Scaffold(limit=2), environment=recorded, rounds=2).instance()
 
 
 # --- optimisers -----------------------------------------------------------------------------------------------------
