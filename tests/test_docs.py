@@ -155,3 +155,13 @@ def test_the_gallery_has_every_figure_and_every_claim(site):
     text = (site / "gallery.md").read_text()
     held = text.count("| yes |"), text.count("| **no** |")
     assert sum(held) == sum(len(figure["claims"]) for figure in figures.values()) and min(held) > 20
+
+
+def test_files_and_tests_that_pages_name_are_there():
+    for page in PAGES:
+        text = page.read_text()
+        for path in re.findall(r"(?<![\w/.])(?:[a-z_]+/)+[a-z_0-9]+\.(?:py|js)\b", text):
+            assert (ROOT / path).exists() or (ROOT / "src" / "archipel" / path).exists(), f"{page.name}: {path}"
+        for path, words in re.findall(r"pytest (tests/\S+\.py) -k (\"[^\"]+\"|\w+)", text):
+            missing = [word for word in words.strip('"').split(" or ") if word not in (ROOT / path).read_text()]
+            assert not missing, f"{page.name}: {path} -k {missing}"
