@@ -5,6 +5,7 @@ therefore found before the run, by loss distributions (`personal.affordable_mu`)
 cost together is found here, by the same.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from archipel.privacy.accounting import EXACT, NOTHING, RDP, record, zcdp_epsilo
 from archipel.privacy.ledger import EpsilonBudget, Terms
 from archipel.privacy.noise import GAUSSIAN, LAPLACE
 from archipel.privacy.personal import UPPER, quick_epsilon
+from archipel.privacy.policy import bare_limit
 from archipel.privacy.releases import Laplace, Release, Sampled, Zcdp, rho_of
 
 HALF = 0.5  # of a release: room for the rounding of a sum
@@ -57,6 +59,17 @@ class AlikeAccountant(NamedTuple):
     def release(self, number: int, cost: float, paid: float) -> Release:
         """What a node writes down when it pays."""
         return costing(self.releases[number], cost)
+
+    def most(self, number: int, limit: float, made: Iterable[Release]) -> float:
+        """The zCDP that a node may pay in all, of which these releases are a part.
+
+        The limit is for releases that are all alike: what sampling saves is not the same in zCDP for others. If some
+        are other ones, as of another description, it is what suffices whatever was released.
+        """
+        planned = self.releases[number]
+        if self.budget is None or not isinstance(planned, Sampled) or all(release == planned for release in made):
+            return limit
+        return min(limit, bare_limit(self.budget, self.delta))
 
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far; the zCDP total is without the amplification by sampling."""

@@ -1,6 +1,6 @@
 """What the paper on personalised local privacy with adaptive sampling proves, computable.
 
-Chen et al., ICASSP. Equation numbers are the paper's; names are those of `algorithms.sampling`. Bounds are
+Chen et al., ICASSP. Equation numbers are the paper's; names are those of `parts.ask.sampling`. Bounds are
 orders of growth: the paper gives no constant, and here it is one.
 """
 
