@@ -97,19 +97,27 @@ def test_samples_that_are_used_again_never_pay_more_than_a_pure_epsilon():
         assert 0.5 < np.sqrt(2 * before) + np.sqrt(2 * again) <= 1.0  # a release of rho is one of sqrt(2 rho)
 
 
-def test_another_description_with_the_ledger_kept_pays_no_more_than_the_budget():
-    """Of sums whose clients are asked in secret: in zCDP, a hundred of little noise may pay more than ten of much."""
-    private = Privacy(epsilon=2.0, clip=0.5, unit="client", relation="add-remove")
-    ten = Federation(Linear(3, 3, 20, test=5), FedAvg(asked=0.1, protect=AtMix()), privacy=private, rounds=10)
-    village, later = Village(ten), Village(ten.with_(rounds=100), first=())
+@pytest.mark.parametrize(
+    ("algorithm", "more", "who", "rounds"),
+    [
+        (FedAvg(asked=0.1, protect=AtMix()), {"relation": "add-remove"}, "server", (10, 100)),
+        (FedAvg(), {"mechanism": "laplace"}, "client-0", (40, 4)),
+    ],
+    ids=["asked in secret", "laplace"],
+)
+def test_another_description_with_the_ledger_kept_pays_no_more_than_the_budget(algorithm, more, who, rounds):
+    """What so many releases of one noise may pay in zCDP is another number than for more or fewer of another noise."""
+    private = Privacy(epsilon=2.0, clip=0.5, unit="client", **more)
+    first = Federation(Linear(3, 3, 20, test=5), algorithm, privacy=private, rounds=rounds[0])
+    village, later = Village(first), Village(first.with_(rounds=rounds[1]), first=())
     village.run()
-    once = village.nodes["server"].account.ledger
-    assert once.lines == 10 and 1.9 < once.epsilon(1e-5).epsilon <= 2.0
-    later.hosts["server"].disk.put({"ledger.journal": village.hosts["server"].disk.copy()["ledger.journal"]})
+    once = village.nodes[who].account.ledger
+    assert once.lines == rounds[0] and 1.9 < once.epsilon(1e-5).epsilon <= 2.0
+    later.hosts[who].disk.put({"ledger.journal": village.hosts[who].disk.copy()["ledger.journal"]})
     for name in later.hosts:
         later.start(name)
     later.run()
-    assert later.nodes["server"].account.ledger.epsilon(1e-5).epsilon <= 2.0
+    assert later.nodes[who].account.ledger.epsilon(1e-5).epsilon <= 2.0
 
 
 def test_of_payments_that_are_secret_a_node_tells_the_budget():

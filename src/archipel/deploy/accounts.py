@@ -14,7 +14,6 @@ from archipel.deploy.store import ANEW, Halted
 from archipel.deploy.world import Disk, File
 from archipel.parts.protect.individual import Secret
 from archipel.privacy.accountant import account_of as spending
-from archipel.privacy.alike import AlikeAccountant
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Overspent, Terms
 from archipel.privacy.personal import PersonalLedgers
@@ -85,7 +84,6 @@ class SpendingAccount(Account):
                 spending(me).limit[0] = accountant.left(float(spending(me).limit[0]), self.ledger.rho())
             else:
                 spending(me).spent[0] = self.spent = self.ledger.rho()
-            if isinstance(accountant, AlikeAccountant):
                 made = [charge.release for charge in self.ledger.charges]
                 spending(me).limit[0] = accountant.most(number, float(spending(me).limit[0]), made)
 

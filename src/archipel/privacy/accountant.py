@@ -1,6 +1,7 @@
 """The accountant: what nodes have paid (`account`), as a ledger, in a simulation."""
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,11 +13,12 @@ from archipel.privacy.gaussian import epsilon_of
 from archipel.privacy.ledger import EpsilonBudget, Terms, ZcdpBudget
 from archipel.privacy.noise import LAPLACE
 from archipel.privacy.pieces import pieces, rows_of
-from archipel.privacy.policy import Noise, Privacy, amounts, laplace_epsilon, release_costs
-from archipel.privacy.releases import Laplace, Release, Zcdp
+from archipel.privacy.policy import Noise, Privacy, amounts, bare_limit, laplace_epsilon, release_costs
+from archipel.privacy.releases import Laplace, Release, Zcdp, rho_of
 
 MANY = 1000  # clients, beyond which a ledger shows totals only
 UNPROTECTED = "no noise: nothing is protected"
+ALIKE = 1e-9  # relative: what costs of releases may differ by that are alike
 CONVERTED = 64  # different Laplace histories that are worth a loss distribution each
 
 
@@ -67,6 +69,19 @@ class Accountant(NamedTuple):
         """
         fitted = self.policy.law == LAPLACE and self.policy.epsilon is not None and self.policy.noise is None
         return min(limit - paid, 0.0) if fitted else limit - paid
+
+    def most(self, number: int, limit: float, made: Iterable[Release]) -> float:
+        """The zCDP that a node may pay in all, of which these releases are a part.
+
+        For Laplace noise and an epsilon the limit is for so many releases that are alike. If some are other ones, as of
+        another description, it is what suffices whatever was released.
+        """
+        if self.policy.law != LAPLACE or self.policy.epsilon is None:
+            return limit
+        each = float(self.planned[number] / max(self.planned_releases[number], 1))
+        if self.alike and all(abs(rho_of(release) - each) <= ALIKE * each for release in made):
+            return limit
+        return min(limit, bare_limit(float(self.budgets()[number]), self.delta))
 
     def paid(self, tables: dict[str, Any]) -> Paid:
         """What was paid so far."""
