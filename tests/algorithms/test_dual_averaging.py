@@ -177,6 +177,28 @@ def test_with_everyone_there_changes_of_the_sums_say_what_the_sums_say(share, to
         np.testing.assert_allclose(tables[1][role].model, tables[0][role].model, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", MAPS)
+def test_who_is_away_from_its_server_plays_the_leader_of_its_own_sums(name):
+    """Whether it was told the sums or has its own: gradients are those at the leader, in the very next round too."""
+    environment = Environment(availability=0.5)
+    federation = Federation(SMALL, DualAveraging(**MAPS[name]), Star(), environment, rounds=30)
+    instance = federation.instance()
+    engine, settings = PlainEngine(instance), instance.plan.settings.learn.steps
+    features, _ = instance.task.oracle.past(0, 30)
+    tables, alone = instance.plan.tables, 0
+    for n in range(30):
+        step = settings.width / settings.length / np.sqrt(n + 1)
+        sums = [np.repeat(tables["server"].learn.mean, 5, 0), tables["client"].learn.mean.copy()]
+        engine.advance(n, n + 1)
+        told, own = (
+            np.isclose(tables["client"].learn.mean, each + leader(name, step * each) - features[n], atol=1e-10).all(1)
+            for each in sums
+        )
+        assert (told | own).all()
+        alone += np.count_nonzero(own & ~told)
+    assert alone > 30
+
+
 def played_on(federation):
     """All tables after all rounds."""
     instance = federation.instance()

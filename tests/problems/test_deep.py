@@ -72,6 +72,67 @@ class Rows(nn.Module):
         return self.last(torch.tanh(self.inner(x[:, 0])).flatten(1))
 
 
+class Mixing(nn.Module):
+    """Samples are centred by their mean: what comes back to a layer is not an example's alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(81, 4)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.last(x - x.mean(0))
+
+
+class Pieces(nn.Module):
+    """One layer on all rows of all samples: what stands where samples do is a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(9, 4)
+
+    def forward(self, x):
+        return self.last(x.reshape(-1, 9)).reshape(len(x), 9, 4).sum(1)
+
+
+class RowsFirst(Pieces):
+    """The same, with samples behind the rows."""
+
+    def forward(self, x):
+        return self.last(x[:, 0].transpose(0, 1)).sum(0)
+
+
+class Tied(nn.Module):
+    """A weight that is used beside its layer too; the last layer begins at zero and passes nothing back."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = nn.Linear(81, 6), nn.Linear(81, 4)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.inner(x.flatten(1))) @ self.inner.weight)
+
+
+class Scaled(nn.Module):
+    """A parameter that is one number, and one that does nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.idle, self.scale = nn.Linear(81, 4), nn.Linear(81, 4), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        return self.scale * self.last(x.flatten(1))
+
+
+class Choosing(Twice):
+    """It looks at its answers: nothing that can be mapped over."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        return out if out.sum().item() > 0 else 2 * out
+
+
 MODULES = {
     "cnn": (lambda: networks.cnn((1, 9, 9), 4, (3, 4, 5)), True),
     "mlp": (lambda: networks.mlp((1, 9, 9), 4, (7, 6)), True),
@@ -87,6 +148,12 @@ MODULES = {
     "residual": (Residual, True),
     "rows": (Rows, True),
     "twice": (Twice, False),
+    "mixing": (Mixing, False),
+    "pieces": (Pieces, False),
+    "rows first": (RowsFirst, False),
+    "tied": (Tied, False),
+    "scaled": (Scaled, False),
+    "choosing": (Choosing, False),
     "norm": (
         lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(196, 4)),
         False,
@@ -147,7 +214,8 @@ def clipped_slowly(module, data, rows, bound, loss, norm=2):
     for i in rows:
         module.zero_grad()
         loss(module(data.x[i : i + 1]), data.y[i : i + 1]).backward()
-        gradient = np.concatenate([p.grad.numpy().ravel() for p in module.parameters()])
+        slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters()]
+        gradient = np.concatenate([slope.numpy().ravel() for slope in slopes])
         total = total + gradient * min(1.0, bound / np.linalg.norm(gradient, norm))
     return total
 
@@ -167,6 +235,30 @@ def test_clipping_is_that_of_a_loop_over_examples(name, bound, norm):
     assert out == pytest.approx(expected, rel=1e-9, abs=1e-10)
     assert np.linalg.norm(out, norm) <= bound * len(rows)
     assert all(p.requires_grad for p in net.parameters)
+
+
+def test_what_does_nothing_has_a_gradient_of_zero():
+    data = pictures(6)
+    net = network(Scaled(), data)
+    model, out = net.start(), np.ones(net.size)
+    net.gradient(out, model, data, np.arange(6))
+    net.clipped_sum(clipped := np.ones(net.size), model, data, np.arange(6), 1e6)
+    net.descend(model, data, np.arange(6), 0.5)
+    assert out == pytest.approx(clipped / 6, abs=1e-14) and model == pytest.approx(net.start() - 0.5 * out, abs=1e-14)
+    assert np.count_nonzero(out == 0) == 81 * 4 + 4 and len(net.twins(2)) == 2
+
+
+def test_a_module_that_needs_several_samples_is_not_clipped():
+    """A norm over the batch without a memory: nobody's gradient is its own."""
+    data = pictures(6)
+    net = network(nn.Sequential(nn.BatchNorm2d(1, affine=False, track_running_stats=False), Residual()), data)
+    model = net.start()
+    net.gradient(np.zeros(net.size), model, data, np.arange(6))
+    flat = network(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(81, 0.1, None, False, False), nn.Linear(81, 4)), data)
+    with pytest.raises(BadInput, match="takes each sample alone") as caught:
+        flat.clipped_sum(np.zeros(flat.size), flat.start(), data, np.arange(6), 1.0)
+    assert caught.value.key == "problem.model"
+    assert not net.layered and (model == net.start()).all() and all(p.requires_grad for p in net.parameters)
 
 
 @pytest.mark.parametrize("norm", [1, 2])

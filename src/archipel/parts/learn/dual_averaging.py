@@ -76,16 +76,19 @@ def leading(from_dual: Any, step_of: Any) -> Any:
 
 
 @cache
-def averaging(weight: Any, play: Any, use: Any, look: Any, lead: Any) -> Any:
+def averaging(weight: Any, play: Any, use: Any, look: Any, lead: Any, told: bool) -> Any:
     @exact
     def learn(me: Any, data: Any, settings: Any, moment: Any) -> Any:
-        """Play, add the noised gradient. Who cannot pay passes on what it heard; who is away learns alone."""
+        """Play, add the noised gradient. Who cannot pay passes on what it heard; who is away learns alone.
+
+        Who is `told` the mean by a server may be away when it would be told again: it has its next model now.
+        """
         s = settings.learn
         play(me.learn.played, me.model, data, s.known, moment.round)
         me.learn.played[OVERDRAWN] += use(me.model, data, s.budget, moment.round)
         if look(me, data, settings, moment) >= 0.0:
             add_exactly(me.learn.mean, 1.0 / weight(me), me.learn.gradient)
-        if not moment.present:
+        if told or not moment.present:
             lead(me, settings, moment.round + 1)
         return True
 
@@ -102,7 +105,8 @@ class DualAverage(MirrorStep):
         lead = leading(maps.map_of(settings.map).from_dual, self.step_of())
         use = USES[self.constraint.form if self.constraint else FREE]
         look = self.looks(setup, protect, settings.known)
-        weighted = partial(averaging, play=player_of(setup, settings.known), use=use, look=look, lead=lead)
+        play, told = player_of(setup, settings.known), setup.graph.servers > 0
+        weighted = partial(averaging, play=play, use=use, look=look, lead=lead, told=told)
         zeros = np.zeros((rows, size), setup.dtype)
         state = DualState(zeros, zeros.copy(), played_rows(rows))
         row = np.zeros((setup.graph.servers, size), setup.dtype)

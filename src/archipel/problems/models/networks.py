@@ -229,7 +229,7 @@ class Network:
         loss = self.loss(self.module(x), y)
         found = loss.detach()
         check_losses(found)
-        return found, torch.autograd.grad(loss, self.parameters)
+        return found, torch.autograd.grad(loss, self.parameters, materialize_grads=True)  # some may do nothing
 
     def gradient(self, out: Any, model: Any, data: Any, rows: Any) -> float:
         """out = the mean gradient over a batch; returns the mean loss."""
@@ -296,9 +296,8 @@ class Network:
 
         self.bind(model)
         answers = self.module(self.scaled(self.sample))
-        return torch.cat(
-            [each.detach().flatten() for each in (answers, *torch.autograd.grad(answers.sum(), self.parameters))]
-        )
+        slopes = torch.autograd.grad(answers.sum(), self.parameters, materialize_grads=True)
+        return torch.cat([each.detach().flatten() for each in (answers, *slopes)])
 
     def answers(self, model: Any, x: Any) -> Any:
         """The module's answers to many samples."""

@@ -3,7 +3,9 @@
 Two ways, held equal by a test. *By layers*: where all parameters sit in linear and convolution layers, each
 used once, an example's gradient is a product of what went into the layer and what came back to it; one pass
 back gives both, and the norms of linear layers need no gradient at all (Goodfellow, 2015; Bu et al., ICML
-2023). *By example*: `torch.func`, for any other module.
+2023). That a module's layers do give it is tried on samples that are drawn, one by one: a module may mix samples, lay
+them out in another order, or use a weight beside its layer, and then what is clipped would not be one example's.
+*By example*: `torch.func`, for any other module.
 """
 
 import math
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 from archipel.errors import BadInput
 
 CHUNK = 256  # examples at a time: what they need stays in the cache
+TRIED = 3  # samples on which layers are compared with one example after another
 LARGEST = 64_000_000  # numbers of per-example gradients that are kept at a time
 
 
@@ -74,7 +77,7 @@ def by_example(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> list[A
 
 
 def written_down(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> tuple[list[Any], Any]:
-    """vmap over grad: every example's gradient, one tensor a parameter, and what clips it."""
+    """Every example's gradient, one tensor a parameter, and what clips it: vmap over grad, or one by one."""
     import torch
     from torch.func import functional_call, grad_and_value, vmap
 
@@ -82,18 +85,42 @@ def written_down(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> tupl
         return network.loss(functional_call(network.module, parameters, (one[None],)), label[None])
 
     parameters = {name: p.detach() for name, p in network.module.named_parameters()}
-    found, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(parameters, x, y)
+    try:
+        by_name, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(parameters, x, y)
+        found = list(by_name.values())
+    except Exception:  # an operation that cannot be mapped over
+        found, losses = one_by_one(network, x, y)
     check_losses(losses)
-    gradients = [g.flatten(1) for g in found.values()]
+    gradients = [g.reshape(len(x), -1) for g in found]
     scale = factors(sum(norm.size(g) for g in gradients), bound, norm)
     return [torch.nan_to_num(g, 0.0, 0.0, 0.0) for g in gradients], scale
+
+
+def one_by_one(network: Any, x: Any, y: Any) -> tuple[list[Any], Any]:
+    """Every example's gradient, and its loss, by as many passes."""
+    import torch
+
+    slopes, losses = [], []
+    for one, label in zip(x, y):
+        try:
+            loss = network.loss(network.module(one[None]), label[None])
+            slopes.append(torch.autograd.grad(loss, network.parameters, materialize_grads=True))
+        except Exception as problem:  # whatever a user's module may raise
+            said = (str(problem).splitlines() or [type(problem).__name__])[0]
+            right = f"one that takes each sample alone, as their gradients are clipped one by one ({said})"
+            raise BadInput("problem.model", type(network.module).__name__, right) from problem
+        losses.append(loss.detach())
+    return [torch.stack(parts) for parts in zip(*slopes)], torch.stack(losses)
 
 
 # --- linear and convolution layers --------------------------------------------------------------------------
 
 
 def layers_of(module: Any, x: Any) -> list[Any]:
-    """The layers in which all parameters sit, if each is linear or a convolution and used once; else none."""
+    """The layers in which all parameters sit, if each is linear or a convolution and used once; else none.
+
+    None too if they do not give each example's own gradient.
+    """
     from torch import nn
 
     layers = [m for m in module.modules() if next(m.parameters(recurse=False), None) is not None]
@@ -110,7 +137,49 @@ def layers_of(module: Any, x: Any) -> list[Any]:
     finally:
         for hook in hooks:
             hook.remove()
-    return layers if sorted(map(id, calls)) == sorted(map(id, layers)) else []
+    once = sorted(map(id, calls)) == sorted(map(id, layers))
+    return layers if once and gives_gradients(module, layers, x) else []
+
+
+def gives_gradients(module: Any, layers: list[Any], x: Any) -> bool:
+    """Whether the layers give the gradient that each of some samples has alone, where weights and samples are drawn."""
+    import torch
+
+    draw = torch.Generator().manual_seed(1)
+    tried = torch.rand((TRIED, *x.shape[1:]), generator=draw, dtype=x.dtype)
+    parameters = list(module.parameters())
+    before = [p.data for p in parameters]
+    try:
+        for p in parameters:
+            p.data = p.data + 0.1 * torch.randn(p.shape, generator=draw, dtype=p.dtype)
+        with torch.enable_grad():
+            probe = torch.randn(module(tried[:1]).shape, generator=draw, dtype=x.dtype)
+            apart = [torch.autograd.grad((probe * module(one[None])).sum(), parameters) for one in tried]
+            module.requires_grad_(False)
+            trace = traced(layers, lambda: (probe * module(tried)).flatten(1).sum(1), x)
+        alone = torch.stack([torch.cat([slope.flatten() for slope in slopes]) for slopes in apart])
+        shares = [share_of(layer, trace.inputs[layer], trace.returned[layer], L2) for layer in layers]
+        found = [
+            torch.cat([total.flatten() for _, weighted in shares for total in weighted(only)])
+            for only in torch.eye(TRIED, dtype=x.dtype)
+        ]
+        sizes = sum(size for size, _ in shares)
+    except Exception:  # whatever a user's module may raise
+        return False
+    finally:
+        module.requires_grad_(True)
+        for p, data in zip(parameters, before):
+            p.data = data
+    return close(torch.stack(found), alone) and close(sizes, L2.size(alone))
+
+
+def close(found: Any, right: Any) -> bool:
+    """But for rounding."""
+    import torch
+
+    if found.shape != right.shape:
+        return False
+    return bool(torch.isfinite(right).all()) and bool((found - right).abs().max() <= 1e-3 * right.abs().max())
 
 
 def plain_convolution(layer: Any) -> bool:
@@ -138,19 +207,27 @@ class Trace:
             hook.remove()
 
 
-def by_layers(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> list[Any]:
-    """One pass forth, and back for the layers' outputs only; then each layer's share of norms and sum."""
+def traced(layers: list[Any], losses_of: Callable[[], Any], x: Any) -> Trace:
+    """One pass forth, and back for the layers' outputs only: parameters ask for no gradients."""
     import torch
 
     start = x.new_zeros((), requires_grad=True)
+    trace = Trace(layers, start)
+    try:
+        losses = losses_of()
+    finally:
+        trace.remove()
+    check_losses(losses)
+    torch.autograd.grad(losses.sum(), start)
+    return trace
+
+
+def by_layers(network: Any, x: Any, y: Any, bound: float, norm: Norm) -> list[Any]:
+    """What the layers saw; then each layer's share of norms and sum."""
+    import torch
+
     with network.frozen():
-        trace = Trace(network.layered, start)
-        try:
-            losses = network.loss(network.module(x), y, reduction="none")
-        finally:
-            trace.remove()
-        check_losses(losses)
-        torch.autograd.grad(losses.sum(), start)
+        trace = traced(network.layered, lambda: network.loss(network.module(x), y, reduction="none"), x)
     with torch.no_grad():
         shares = [share_of(layer, trace.inputs[layer], trace.returned[layer], norm) for layer in network.layered]
         sizes = sum(size for size, _ in shares)

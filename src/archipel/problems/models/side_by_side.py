@@ -123,7 +123,7 @@ class Stack:
             with torch.no_grad():
                 torch._foreach_add_(leaves, slopes, alpha=-float(first.step))
             return losses.detach().numpy(), models
-        return losses.detach().numpy(), torch.cat([slope.flatten(1) for slope in slopes], 1).numpy()
+        return losses.detach().numpy(), torch.cat([slope.reshape(len(asks), -1) for slope in slopes], 1).numpy()
 
     def views(self, models: Any) -> dict[str, Any]:
         """Parameters by their names, without a copy, each with a row a client."""
@@ -200,7 +200,7 @@ class Stack:
 
         def summed(parameters: Any, x: Any, y: Any, counted: Any) -> tuple[Any, Any]:
             found, losses = vmap(grad_and_value(one), in_dims=(None, 0, 0))(parameters, x, y)
-            slopes = [slope.flatten(1) for slope in found.values()]
+            slopes = [slope.reshape(len(x), -1) for slope in found.values()]
             scale = counted * factors(sum(norm.size(slope) for slope in slopes), bound, norm)
             return losses, [scale @ slope for slope in slopes]
 
