@@ -3,7 +3,8 @@
 Most of the time to compile a kernel is Numba's own Python. A third of that goes into these:
 
 1. The type of `a * b` is found by trying every way to multiply that was ever declared, anew for every product in the
-   code. Answers that depend on the types of the arguments alone are kept.
+   code. Answers that depend on the types of the arguments alone are kept; so are the types of fields, and signatures of
+   Python's functions, which every call of them works out.
 2. Compiler options are compared and hashed as tables of all of them, though most are never set.
 3. How long each variable lives is worked out after every change to a function, nine times, and used once.
 4. Every use of an array looks for a way in which it might not be one, in all that was ever declared.
@@ -17,22 +18,25 @@ tried with: others compile as Numba does by itself.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from inspect import signature
 from threading import RLock
 from types import CodeType
 from typing import Any
 
 import numba
-from numba.core import event, types
+from numba.core import event, types, utils
 from numba.core.postproc import PostProcessor, VariableLifetime
 from numba.core.targetconfig import TargetConfig
 from numba.core.transforms import canonicalize_cfg
 from numba.core.types.functions import BaseFunction
+from numba.core.typing.context import BaseContext
 from numba.np import arrayobj
 
 TRIED = numba.__version__.startswith("0.68.")
 PASSES = {"InlineClosureLikes", "WithLifting", "NopythonRewrites"}
 
-_signatures: dict[Any, Any] = {}
+KEPT: tuple[dict[Any, Any], ...] = ({}, {}, {})  # while kernels are compiled
+_signatures, _fields, _parameters = KEPT
 
 
 def remembered(search: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,12 +49,33 @@ def remembered(search: Callable[..., Any]) -> Callable[..., Any]:
         known = None if kws else _signatures.get(key)
         if known is not None:
             return known
-        signature = search(self, context, args, kws)
-        if signature is not None and not kws and self._impl_keys.get(signature.args) is self.typing_key:
-            _signatures[key] = signature
-        return signature
+        answer = search(self, context, args, kws)
+        if answer is not None and not kws and self._impl_keys.get(answer.args) is self.typing_key:
+            _signatures[key] = answer
+        return answer
 
     return found
+
+
+def fields(search: Callable[..., Any]) -> Callable[..., Any]:
+    """A search for the type of a field that remembers it. A method is looked up each time, as an `overload` is."""
+
+    def found(self: Any, kind: Any, name: str) -> Any:
+        known = _fields.get((kind, name))
+        if known is None:
+            known = search(self, kind, name)
+            if known is not None and not isinstance(known, types.Callable):
+                _fields[kind, name] = known
+        return known
+
+    return found
+
+
+def parameters(function: Any) -> Any:
+    """The signature of a function."""
+    if function not in _parameters:
+        _parameters[function] = signature(function)
+    return _parameters[function]
 
 
 @cache
@@ -124,6 +149,8 @@ def needless(function: Any, allocates: bool) -> set[str]:
 
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (BaseFunction, "get_call_type", remembered(BaseFunction.get_call_type)),
+    (BaseContext, "resolve_getattr", fields(BaseContext.resolve_getattr)),
+    (utils, "pysignature", parameters),
     (TargetConfig, "values", values),
     (TargetConfig, "__eq__", same),
     (TargetConfig, "__hash__", hashed),
@@ -147,4 +174,5 @@ def lighter() -> Iterator[None]:
         finally:
             for owner, name, theirs in own:
                 setattr(owner, name, theirs)
-            _signatures.clear()
+            for kept in KEPT:
+                kept.clear()
