@@ -38,11 +38,13 @@ def rough(federation, setup=None):
 
 
 def brief(federation):
-    """The same with two steps in a round, where it would have more: how networks learn is looked at elsewhere."""
+    """Of networks three rounds (the third hears what is late) of two steps: how they learn is looked at elsewhere."""
     algorithm = federation.algorithm
-    if algorithm.data_kind == "deep" and getattr(algorithm, "local_steps", 0) > 2:
-        return federation.with_(algorithm=replace(algorithm, local_steps=2))
-    return federation
+    if algorithm.data_kind != "deep":
+        return federation
+    if getattr(algorithm, "local_steps", 0) > 2:
+        algorithm = replace(algorithm, local_steps=2)
+    return federation.with_(algorithm=algorithm, rounds=3)
 
 
 def cells_of(kind):

@@ -54,10 +54,21 @@ def test_1_kernels_hit_the_cache_in_a_new_process_however_many_threads_it_has(tm
     assert hits_and_misses(tmp_path, "serial", keeps_byte_code=True) == (1, 0)
     assert (tmp_path / "archipel" / "__pycache__").exists()
     assert hits_and_misses(tmp_path, "parallel", keeps_byte_code=True) == (1, 0)
-    for ending in ("nbi", "nbc"):  # what a crash has torn is made anew
-        (torn,) = (tmp_path / "cache").rglob(f"*advance*.{ending}")
+
+
+def test_1_a_kernel_that_a_crash_has_torn_is_made_anew(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+
+    def hits_and_misses_here():
+        driver = compiling.build.__wrapped__(_calls_dot)
+        assert driver(np.full(3, 2.0), np.ones(3)) == 6.0
+        return sum(driver.stats.cache_hits.values()), sum(driver.stats.cache_misses.values())
+
+    assert [hits_and_misses_here(), hits_and_misses_here()] == [(0, 1), (1, 0)]
+    for ending in ("nbi", "nbc"):
+        (torn,) = tmp_path.rglob(f"*.{ending}")
         torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
-        assert hits_and_misses(tmp_path, "serial", keeps_byte_code=True) == (0, 1)
+        assert [hits_and_misses_here(), hits_and_misses_here()] == [(0, 1), (1, 0)]
 
 
 def test_3_functions_that_are_only_inlined_are_not_made_machine_code_of(monkeypatch, tmp_path):
