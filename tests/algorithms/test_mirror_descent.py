@@ -34,10 +34,10 @@ from archipel.problems.losses.online import ONLINE_LOSSES, loss_gradient, loss_v
 from archipel.problems.regions import anywhere, ball, box, project, projected, simplex
 from archipel.simulate.plain import PlainEngine
 from archipel.testing import check_algorithm
-from archipel.theory.comparators import LogisticLosses, best
+from archipel.theory.comparators import best
 from archipel.topology import Digraph, Star, matrix
 from reference import regret
-from reference.losses import DistanceLosses, LinearLosses
+from reference.losses import DistanceLosses, LinearLosses, LogisticLosses
 
 SMALL = Drifting(clients=5, size=3)
 UNBALANCED = Digraph(shares="random", mean_degree=2.0)

@@ -15,8 +15,8 @@ from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.generators import generator, poisson_batch
 from archipel.node import Edge, Moment, emptied, row
-from archipel.parts.ask.drawn import Drawn, norms_of
-from archipel.parts.ask.sampling import ladder_of, solve_p2
+from archipel.parts.ask.drawn import norms_of
+from archipel.parts.ask.sampling import known_chances, ladder_of, solve_p2
 from archipel.parts.protect import personal as at_steps
 from archipel.parts.protect.openly import Openly
 from archipel.privacy import personal
@@ -131,8 +131,9 @@ def test_questions_and_answers_merge_without_bias(sampling):
     settings, server = instance.plan.settings, row(instance.plan.tables["server"], 0)
     weights = settings.asked.weights
     weights[:] = np.array([1, 2, 3, 4, 5, 6]) / 21
-    rule = Drawn(sampling, 3, tradeoff=1.0).rule()
-    server.share.chance[:] = chance = rule.chances(weights, np.array([3, 1, 2, 1, 1, 4.0]), np.ones(6))
+    optimal = solve_p2(weights, np.array([3, 1, 2, 1, 1, 4.0]), np.ones(6), 1.0, 3)
+    chance = optimal if sampling == "optimal" else known_chances(sampling, weights, 3)
+    server.share.chance[:] = chance
     server.share.ladder[:] = ladder_of(chance)
     updates = np.random.default_rng(3).standard_normal((6, 4)) + np.arange(4)
     merged, (question, answering) = np.zeros((4000, 4)), instance.plan.turns

@@ -5,7 +5,7 @@ import pytest
 
 from archipel.draws import key_of
 from archipel.generators import poisson_batch
-from archipel.privacy.noise import secure_noise
+from archipel.privacy.noise import SecureSource, noise_from
 
 
 def test_batches_are_secret_where_noise_is():
@@ -13,7 +13,7 @@ def test_batches_are_secret_where_noise_is():
     known = poisson_batch(200, 0.5, key, 0)
     assert np.array_equal(known, poisson_batch(200, 0.5, key, 0))
     pytest.importorskip("opendp")
-    with secure_noise():
+    with noise_from(SecureSource()):
         drawn = [poisson_batch(200, 0.5, key, 0) for _ in range(3)]
     assert not any(np.array_equal(known, other) for other in drawn)
     assert not np.array_equal(drawn[0], drawn[1])

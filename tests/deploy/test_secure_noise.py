@@ -15,7 +15,7 @@ from archipel.deploy.torture.simulation import Door
 from archipel.draws import SELECTED, key_of
 from archipel.errors import BadInput
 from archipel.privacy import noise
-from archipel.privacy.noise import secret_uniform, secure_noise
+from archipel.privacy.noise import SecureSource, noise_from, secret_uniform
 from archipel.privacy.policy import Bounds, Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.networked import Regression
@@ -68,7 +68,7 @@ def test_who_is_asked_is_secret_where_noise_is():
     keys = [key_of(1, k, 0) for k in range(64)]
     known = [secret_uniform(key, SELECTED) < 0.5 for key in keys]
     assert known == [secret_uniform(key, SELECTED) < 0.5 for key in keys] and 10 < sum(known) < 54
-    with secure_noise():
+    with noise_from(SecureSource()):
         assert known != [secret_uniform(key, SELECTED) < 0.5 for key in keys]
 
 

@@ -23,7 +23,7 @@ from archipel.parts.protect.personal import Personal
 from archipel.parts.protect.word import AtWord
 from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
-from archipel.privacy.noise import secret_uniform, secure_noise
+from archipel.privacy.noise import SecureSource, noise_from, secret_uniform
 from archipel.privacy.policy import Privacy
 from archipel.testing import check_algorithm
 from archipel.topology import Digraph, Peers, Servers, Star, matrix
@@ -161,7 +161,7 @@ def test_one_client_moves_a_sum_by_the_clip_at_most_and_one_without_a_norm_by_no
 def test_who_is_asked_and_the_noise_are_secret_on_a_device():
     key = key_of(1, 2, 3)
     assert secret_uniform(key, SELECTED) == uniform(key, SELECTED)
-    with secure_noise():
+    with noise_from(SecureSource()):
         drawn = [secret_uniform(key, SELECTED) for _ in range(200)]
     assert len({*drawn}) == 200 and stats.kstest(drawn, "uniform").pvalue > 1e-6
 

@@ -14,7 +14,7 @@ from archipel.draws import CHOICE, key_of, uniform
 from archipel.errors import BadInput
 from archipel.parts.ask import sampling
 from archipel.parts.ask.drawn import times_drawn
-from archipel.parts.ask.sampling import ByWeight, Optimal, Uniform, solve_p2
+from archipel.parts.ask.sampling import known_chances, solve_p2
 from archipel.theory.pldp import out_of_order
 from reference.sampling import choose, optimal_by_gradient, optimal_by_noise, optimality_gap, sampled
 
@@ -108,11 +108,10 @@ def test_a_hundred_thousand_clients_within_a_second(draws):
     assert optimality_gap(chance, weight, gradient, noise, 1.0, draws) < 1e-9
 
 
-def test_the_three_samplings():
-    weight, gradient, noise = instance(2, 10, 0.2)
-    assert Uniform(3).chances(weight) == pytest.approx(np.full(10, 0.1))
-    assert ByWeight(3).chances(5 * weight) == pytest.approx(weight)
-    assert Optimal(3, 2.0).chances(weight, gradient, noise) == pytest.approx(solve_p2(weight, gradient, noise, 2.0, 3))
+def test_the_samplings_that_look_at_nobody():
+    weight, _, _ = instance(2, 10, 0.2)
+    assert known_chances("uniform", weight, 3) == pytest.approx(np.full(10, 0.1))
+    assert known_chances("weight", 5 * weight, 3) == pytest.approx(weight)
 
 
 # --- drawing and merging ------------------------------------------------------------------------------------
@@ -159,21 +158,22 @@ def merging_weights(weight, chance, counts, draws):
     return counts * weight / (draws * chance)
 
 
-@pytest.mark.parametrize("kind", [Uniform(3), ByWeight(3), Optimal(3, 1.0)])
+@pytest.mark.parametrize("kind", sampling.SAMPLINGS)
 def test_merging_is_unbiased(kind):
     weight, gradient, noise = instance(7, 10, 0.5)
     updates = np.random.default_rng(1).standard_normal((10, 6)) + np.arange(6)
-    chance = kind.chances(weight, gradient, noise)
-    counts = sampled_rounds(chance, kind.draws, 20_000, seed=11)
+    optimal = solve_p2(weight, gradient, noise, 1.0, 3)
+    chance = optimal if kind == "optimal" else known_chances(kind, weight, 3)
+    counts = sampled_rounds(chance, 3, 20_000, seed=11)
     assert (counts > 1).any()  # some client was drawn twice
-    merged = merging_weights(weight, chance, counts, kind.draws) @ updates
-    assert unbiasedness(merged, updates, weight, chance, kind.draws) > 1e-4
+    merged = merging_weights(weight, chance, counts, 3) @ updates
+    assert unbiasedness(merged, updates, weight, chance, 3) > 1e-4
     # the test has teeth: merging as if all chances were equal, or a double draw counted once, is found out
-    once = merging_weights(weight, chance, np.minimum(counts, 1), kind.draws) @ updates
-    assert unbiasedness(once, updates, weight, chance, kind.draws) < 1e-4
-    if not isinstance(kind, Uniform):
-        careless = merging_weights(weight, np.full(10, 0.1), counts, kind.draws) @ updates
-        assert unbiasedness(careless, updates, weight, chance, kind.draws) < 1e-4
+    once = merging_weights(weight, chance, np.minimum(counts, 1), 3) @ updates
+    assert unbiasedness(once, updates, weight, chance, 3) < 1e-4
+    if kind != "uniform":
+        careless = merging_weights(weight, np.full(10, 0.1), counts, 3) @ updates
+        assert unbiasedness(careless, updates, weight, chance, 3) < 1e-4
 
 
 def test_draws_have_their_chances_and_rounds_are_independent():
@@ -205,24 +205,23 @@ def test_compiled_choice_is_the_plain_one():
 
 ONES = np.ones(4)
 BAD = [
-    (lambda: Uniform(4).chances(ONES), "algorithm.draws", "fewer draws a round than clients"),
-    (lambda: ByWeight(5).chances(ONES), "algorithm.draws", "fewer draws a round than clients"),
-    (lambda: Optimal(4).chances(ONES, ONES, ONES), "algorithm.draws", "fewer draws a round than clients"),
-    (lambda: Uniform(0).chances(ONES), "algorithm.draws", "at least 1"),
-    (lambda: ByWeight().chances([1, 0, 1, 1]), "sampling.weight[1]", "above 0"),
-    (lambda: ByWeight().chances([1, 1, np.nan, 1]), "sampling.weight[2]", "above 0"),
-    (lambda: Optimal().chances([1, 1, 1, np.inf], ONES, ONES), "sampling.weight[3]", "above 0"),
-    (lambda: Optimal().chances(ONES, [1, -1, 1, 1], ONES), "sampling.gradient[1]", "0 or more"),
-    (lambda: Optimal().chances(ONES, ONES, [1, 1, 1, np.nan]), "sampling.noise[3]", "0 or more"),
+    (lambda: known_chances("uniform", ONES, 4), "algorithm.draws", "fewer draws a round than clients"),
+    (lambda: known_chances("weight", ONES, 5), "algorithm.draws", "fewer draws a round than clients"),
+    (lambda: solve_p2(ONES, ONES, ONES, 1.0, 4), "algorithm.draws", "fewer draws a round than clients"),
+    (lambda: known_chances("uniform", ONES, 0), "algorithm.draws", "at least 1"),
+    (lambda: known_chances("weight", [1, 0, 1, 1], 3), "sampling.weight[1]", "above 0"),
+    (lambda: known_chances("weight", [1, 1, np.nan, 1], 3), "sampling.weight[2]", "above 0"),
+    (lambda: solve_p2([1, 1, 1, np.inf], ONES, ONES, 1.0, 3), "sampling.weight[3]", "above 0"),
+    (lambda: solve_p2(ONES, [1, -1, 1, 1], ONES, 1.0, 3), "sampling.gradient[1]", "0 or more"),
+    (lambda: solve_p2(ONES, ONES, [1, 1, 1, np.nan], 1.0, 3), "sampling.noise[3]", "0 or more"),
     (
-        lambda: Optimal().chances(ONES, ONES[:3], ONES),
+        lambda: solve_p2(ONES, ONES[:3], ONES, 1.0, 3),
         "sampling.gradient",
         "one number for each of 4 clients",
     ),
-    (lambda: Optimal().chances(ONES, 0 * ONES, 0 * ONES), "sampling.gradient[0]", "above 0"),
-    (lambda: Optimal(tradeoff=0).chances(ONES, [1, 1, 1, 0], ONES), "sampling.gradient[3]", "above 0"),
-    (lambda: Optimal(tradeoff=-1.0).chances(ONES, ONES, ONES), "sampling.tradeoff", "0 or more"),
-    (lambda: Optimal().chances(ONES), "sampling", "a gradient norm and a noise scale"),
+    (lambda: solve_p2(ONES, 0 * ONES, 0 * ONES, 1.0, 3), "sampling.gradient[0]", "above 0"),
+    (lambda: solve_p2(ONES, [1, 1, 1, 0], ONES, 0.0, 3), "sampling.gradient[3]", "above 0"),
+    (lambda: solve_p2(ONES, ONES, ONES, -1.0, 3), "sampling.tradeoff", "0 or more"),
 ]
 
 

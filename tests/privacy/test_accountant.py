@@ -15,9 +15,12 @@ from archipel.node import row
 from archipel.privacy.account import accounts, pay
 from archipel.privacy.accountant import spend_all
 from archipel.privacy.accounting import record
+from archipel.privacy.alike import AlikeAccountant
+from archipel.privacy.ledger import Terms
 from archipel.privacy.policy import Privacy, Range
 from archipel.privacy.releases import Gaussian
 from archipel.problems.networked import Regression
+from archipel.problems.splits.shards import numbered
 from archipel.topology import Peers
 
 
@@ -123,3 +126,10 @@ def test_a_million_clients_fit_into_a_ledger():
     table = described.instance().plan.accountant.outlook()
     assert [node["clients"] for node in table["nodes"]] == [1200]
     result.pictures()
+
+
+def test_many_clients_of_any_accountant_are_written_once_where_their_numbers_are_the_same():
+    many = 1200
+    terms = Terms("sample", "add-remove")
+    found = AlikeAccountant((Gaussian(0.1),) * many, terms, 1e-5, numbered(many), 3, "client", 1.0).outlook()
+    assert [node["clients"] for node in found["nodes"]] == [many] and found["worst"]["epsilon"] > 0

@@ -16,11 +16,9 @@ from archipel.privacy.accounting import (
     EXACT,
     NOTHING,
     PLD,
-    PURE,
     RDP,
     History,
     record,
-    zcdp_delta,
     zcdp_epsilon,
 )
 from archipel.privacy.gaussian import epsilon_of
@@ -127,10 +125,9 @@ def test_two_laplace_and_one_gaussian_by_brute_force():
         (record(Laplace(0.7), Gaussian(0.5)), (np.outer(lap[0], gauss[0]), np.outer(lap[1], gauss[1]))),
     ):
         for epsilon in (0.2, 1.2):
-            exact = hockey_stick(*pair, epsilon, h * h)
-            found = history.delta(epsilon)
+            found = history.epsilon(hockey_stick(*pair, epsilon, h * h))
             assert found.method == PLD
-            assert exact * 0.999 <= found.delta <= exact * 1.01 + 1e-9
+            assert epsilon * 0.999 <= found.epsilon <= epsilon * 1.01
 
 
 def test_many_laplace_releases_beat_the_pure_sum():
@@ -149,7 +146,7 @@ def test_a_sampled_gaussian_by_brute_force(relation):
     history = record(Sampled(rate, Gaussian(mu), relation))
     for epsilon in (0.02, 0.1, 0.3):
         exact = max(hockey_stick(*mixed, epsilon, h), hockey_stick(*mixed[::-1], epsilon, h))
-        assert exact * 0.999 <= history.delta(epsilon).delta <= exact * 1.01 + 1e-9
+        assert epsilon * 0.999 <= history.epsilon(exact).epsilon <= epsilon * 1.01
 
 
 def test_no_other_replacement_is_worse_than_the_one_the_accountant_takes():
@@ -158,18 +155,26 @@ def test_no_other_replacement_is_worse_than_the_one_the_accountant_takes():
     rng = np.random.default_rng(0)
     history = record(Sampled(rate, Gaussian(2 * bound), "replace-one"))
     for epsilon in (0.05, 0.3):
-        worst = history.delta(epsilon).delta
+        found = []
         for old, new in rng.uniform(-bound, bound, (100, 2)):
             pair = [(1 - rate) * norm.pdf(x) + rate * norm.pdf(x, loc=shift) for shift in (old, new)]
-            assert hockey_stick(*pair, epsilon, h) <= worst
+            found.append(hockey_stick(*pair, epsilon, h))
+        assert history.epsilon(max(found)).epsilon >= epsilon
 
 
 def test_one_component_is_the_worst_case_of_laplace_noise_on_a_vector():
     """The same L1 change, spread over components, is easier to hide at every epsilon."""
     for parts in (2, 8):
         for epsilon in (0.0, 0.3, 0.6, 0.95):
-            spread = (record(Laplace(1 / parts)) * parts).delta(epsilon).delta
-            assert spread <= 1 - math.exp((epsilon - 1) / 2)
+            spread = record(Laplace(1 / parts)) * parts
+            assert spread.epsilon(1 - math.exp((epsilon - 1) / 2)).epsilon <= epsilon
+
+
+def test_a_delta_that_is_nearly_all_there_is_needs_no_endless_grid():
+    """Beyond this delta epsilon is 0, and just before it tiny: a grid that is fine for that had 8e9 points."""
+    whole = 1 - math.exp(-1 / 2)
+    for delta in (whole - 1e-3, whole):
+        assert 0 <= (record(Laplace(0.5)) * 2).epsilon(delta).epsilon < 0.01
 
 
 def test_only_a_secret_choice_amplifies():
@@ -199,22 +204,11 @@ def test_the_zcdp_conversion_is_the_best_of_dp_accountings_orders():
     for rho in (1e-3, 0.1, 2.0, 50.0):
         theirs, _ = compute_epsilon(orders, rho * orders, 1e-6)
         assert zcdp_epsilon(rho, 1e-6) == pytest.approx(theirs, rel=1e-6)
-        assert zcdp_delta(rho, theirs) == pytest.approx(1e-6, rel=1e-4)
 
 
 def test_a_bare_total_says_how_it_was_converted():
     assert record(Zcdp(0.1), Gaussian(0.3)).epsilon(1e-5).method == RDP
-    assert record(Zcdp(0.1)).delta(1.0).method == RDP
     assert record(Gaussian(0.0), Laplace(0.0)).epsilon(1e-5) == (0.0, 1e-5, NOTHING)
-    assert record(Laplace(0.5)).delta(0.6) == (0.6, 0.0, PURE)
-
-
-@settings(max_examples=6, deadline=None)
-@given(st.lists(st.one_of(st.builds(Laplace, st.floats(0.01, 2)), gaussians), min_size=1, max_size=4))
-def test_delta_and_epsilon_are_inverse(entries):
-    history = record(*entries)
-    epsilon = history.epsilon(1e-4).epsilon
-    assert history.delta(epsilon).delta <= 1e-4 * (1 + 1e-2)
 
 
 def test_more_releases_never_cost_less():
@@ -246,7 +240,6 @@ def test_more_releases_never_cost_less():
         lambda: Sampled(0.5, Gaussian(1.0), "swap"),
         lambda: record(Gaussian(1.0)).epsilon(0.0),
         lambda: record(Gaussian(1.0)).epsilon(1.0),
-        lambda: record(Gaussian(1.0)).delta(-1.0),
         lambda: record(Gaussian(1.0)) * -1,
         lambda: record(0.5),
         lambda: record(Sampled(0.5, Gaussian(1.0)), Sampled(0.5, Gaussian(1.0), "replace-one")),

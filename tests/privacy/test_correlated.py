@@ -15,7 +15,7 @@ from archipel.errors import BadInput
 from archipel.node import row
 from archipel.privacy import correlated
 from archipel.privacy.correlated import Correlation, Past, disturb_correlated, inverse, square_root, strategy
-from archipel.privacy.noise import GAUSSIAN, secure_noise
+from archipel.privacy.noise import GAUSSIAN, SecureSource, noise_from
 from archipel.simulate.compile import enable
 
 FORMS = ["buffers", "banded", "tree"]
@@ -161,7 +161,7 @@ def test_secure_noise_cancels_too():
     pytest.importorskip("opendp")
     made = strategy(64)
     past, total = row(made.past(1, 400, float), 0), np.zeros(400)
-    with secure_noise():
+    with noise_from(SecureSource()):
         for _ in range(64):
             values = np.zeros(400)
             disturb_correlated(values, past, made.settings, GAUSSIAN, made.sensitivity, 0)

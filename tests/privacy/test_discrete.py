@@ -12,7 +12,7 @@ from scipy import stats
 from archipel.draws import key_of
 from archipel.errors import BadInput
 from archipel.privacy import discrete
-from archipel.privacy.noise import secure_noise
+from archipel.privacy.noise import SecureSource, noise_from
 from archipel.simulate.compile import enable
 
 
@@ -47,7 +47,7 @@ def test_keyed_noise_is_discrete_gaussian(deviation):
 
 def test_secure_noise_is_discrete_gaussian():
     pytest.importorskip("opendp")
-    with secure_noise():
+    with noise_from(SecureSource()):
         assert fits(drawn(4.0, 4000), 4.0) > 1e-4
 
 

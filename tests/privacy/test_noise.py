@@ -15,10 +15,11 @@ from archipel.privacy.noise import (
     GAUSSIAN,
     LAPLACE,
     NONE,
+    SecureSource,
     disturb,
+    noise_from,
     noise_is_secure,
     release_key,
-    secure_noise,
 )
 from archipel.simulate.compile import enable
 
@@ -41,7 +42,7 @@ def test_keyed_noise_follows_its_law(law):
 
 @pytest.mark.parametrize("law", LAWS)
 def test_secure_noise_follows_the_same_law_and_no_key(law):
-    with secure_noise():
+    with noise_from(SecureSource()):
         values = drawn(law, 2.5, 11, 2500)
         assert not np.array_equal(values[:9], drawn(law, 2.5, 11, 9))
     assert stats.kstest(values, LAWS[law](scale=2.5).cdf).pvalue > 1e-5
@@ -50,7 +51,7 @@ def test_secure_noise_follows_the_same_law_and_no_key(law):
 
 def test_secure_noise_leaves_no_trace_of_the_value_in_the_last_bits():
     """The exact sum is rounded once: the last bits of a constant look like any others."""
-    with secure_noise():
+    with noise_from(SecureSource()):
         values = np.full(2000, 0.1)
         disturb(values, GAUSSIAN, 1e-3, 0)
     low_bits = values.view(np.uint64) & np.uint64(15)
@@ -61,7 +62,7 @@ def test_secure_noise_leaves_no_trace_of_the_value_in_the_last_bits():
 def test_single_precision_and_slices_are_disturbed_in_place():
     table = np.zeros((3, 500), np.float32)
     disturb(table[1], GAUSSIAN, np.float32(1.0), 5)
-    with secure_noise():
+    with noise_from(SecureSource()):
         disturb(table[2], LAPLACE, np.float32(1.0), 5)
     assert table.dtype == np.float32 and not table[0].any() and table[1].any() and table[2].any()
 
@@ -69,7 +70,7 @@ def test_single_precision_and_slices_are_disturbed_in_place():
 def test_no_law_or_no_scale_changes_nothing():
     for law, scale in ((NONE, 1.0), (GAUSSIAN, 0.0), (LAPLACE, 0.0)):
         assert not drawn(law, scale, 3).any()
-        with secure_noise():
+        with noise_from(SecureSource()):
             assert not drawn(law, scale, 3, 10).any()
 
 
@@ -83,7 +84,7 @@ def test_two_releases_of_a_round_have_noise_of_their_own():
 
 def test_no_thread_is_left_out():
     seen = []
-    with secure_noise():
+    with noise_from(SecureSource()):
         thread = threading.Thread(target=lambda: seen.append(drawn(GAUSSIAN, 1.0, 11, 5)))
         thread.start()
         thread.join()
@@ -94,20 +95,20 @@ def test_no_thread_is_left_out():
 def test_for_good_means_for_good(monkeypatch):
     monkeypatch.setattr(noise, "_secure", 0)
     noise.use_secure_noise()
-    with secure_noise():
+    with noise_from(SecureSource()):
         pass
     assert noise_is_secure()
 
 
 def test_undefined_values_do_not_get_out():
-    with secure_noise(), pytest.raises(BadInput, match="finite"):
+    with noise_from(SecureSource()), pytest.raises(BadInput, match="finite"):
         disturb(np.array([1.0, np.nan]), GAUSSIAN, 1.0, 0)
 
 
 def test_without_opendp_one_clear_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "opendp.prelude", None)
-    with pytest.raises(Missing, match=r"archipel\[deploy\]"), secure_noise():
-        pass
+    with pytest.raises(Missing, match=r"archipel\[deploy\]"):
+        noise.use_secure_noise()
     assert not noise_is_secure()
 
 

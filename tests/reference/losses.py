@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from archipel.theory.comparators import Quadratic, Total, per_client
+from archipel.theory.comparators import Logistic, Quadratic, Total
 
 
 class Losses(Protocol):
@@ -18,6 +18,12 @@ class Losses(Protocol):
         ...
 
     def total(self, first: int, last: int) -> Total: ...
+
+
+def per_client(models: Any) -> Any:
+    """Models with an axis for the clients: (d,) and (T, d) are the same for all."""
+    models = np.asarray(models)
+    return models[:, None, :] if models.ndim == 2 else models
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,26 @@ class SquaredLosses:
         inputs = self.features[first:last].reshape(-1, self.features.shape[-1])
         targets = self.targets[first:last].ravel()
         return Quadratic(inputs.T @ inputs, -targets @ inputs, float(targets @ targets / 2))
+
+
+@dataclass(frozen=True)
+class LogisticLosses:
+    """f = log(1 + exp(-label features @ x)) + ridge / 2 ||x||^2, section 2.4; labels is (T, V) of 1 and -1."""
+
+    features: Any
+    labels: Any
+    ridge: float = 0.0
+
+    @property
+    def rounds(self) -> int:
+        return len(self.features)
+
+    def values(self, models: Any) -> Any:
+        models = per_client(models)
+        margins = self.labels * np.sum(self.features * models, axis=-1)
+        return np.logaddexp(0, -margins) + self.ridge / 2 * np.sum(models**2, axis=-1)
+
+    def total(self, first: int, last: int) -> Logistic:
+        labels = self.labels[first:last].ravel()
+        features = self.features[first:last].reshape(-1, self.features.shape[-1])
+        return Logistic(features, labels, self.ridge * labels.size)

@@ -13,7 +13,7 @@ from archipel.parts.learn.constraints import constrained
 from archipel.problems import regions
 from archipel.theory import comparators
 from reference import regret
-from reference.losses import DistanceLosses, LinearLosses, SquaredLosses
+from reference.losses import DistanceLosses, LinearLosses, LogisticLosses, SquaredLosses
 
 ROUNDS, CLIENTS, SIZE = 12, 3, 3
 REGIONS = {
@@ -34,7 +34,7 @@ def recorded(seed):
         "linear": LinearLosses(inputs),
         "distance": DistanceLosses(inputs),
         "squared": SquaredLosses(inputs, rng.normal(size=(ROUNDS, CLIENTS))),
-        "logistic": comparators.LogisticLosses(inputs, labels, 0.1),
+        "logistic": LogisticLosses(inputs, labels, 0.1),
     }
 
 

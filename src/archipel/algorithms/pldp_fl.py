@@ -45,7 +45,7 @@ class PldpFl(Deep):
         "digraph": "a server chooses whom to ask",
     }
 
-    sampling: str = key("optimal", "the chances of clients", choices=tuple(SAMPLINGS))
+    sampling: str = key("optimal", "the chances of clients", choices=SAMPLINGS)
     draws: int = key(3, "how often a server draws in a round", at_least=1, symbol="K")
     tradeoff: float = key(1.0, "what noise counts beside the spread of the data", at_least=0, symbol="lambda")
     budgets: tuple[float, ...] = key((16.0, 32.0), "a range of epsilons, or everyone's", above=0)
@@ -94,7 +94,7 @@ class PldpFl(Deep):
 
 def measured(settings: Any, tradeoff: float, tables: dict[str, Any], round: int) -> dict[str, Any]:
     """Who is asked with which chance and how often; of the kind's own protection, who kept silent and whose noise."""
-    told = drawn.measured(settings.asked, tradeoff if settings.asked.sampling else 1.0, tables, round)
+    told = drawn.measured(settings.asked, tradeoff if settings.asked.solve else 1.0, tables, round)
     mine = tables["client"].protect
     if "mu" not in mine._fields:
         return told

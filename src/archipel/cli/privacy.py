@@ -29,7 +29,8 @@ def privacy(federation: Description, as_json: Json = False, name: Name = "") -> 
         say(*public_lines(public))
         return
     counted = instance.plan.accountant is not None
-    outlook = forecast(instance) | {"protected": protected(instance, described.rounds)} if counted else {}
+    outlook = instance.plan.accountant.outlook() if counted else {}
+    outlook |= {"protected": protected(instance, described.rounds)} if counted else {}
     outlook |= {"public": public}
     if name:
         outlook["nodes"] = [node for node in outlook.get("nodes", ()) if node["node"] == name]
@@ -115,23 +116,6 @@ def known(instance: Any, readable: bool) -> dict[str, list[str]]:
 def public_lines(public: dict[str, list[str]]) -> list[str]:
     """The same in sentences."""
     return [f"Without noise, {how}: {'; '.join(what)}." for how, what in public.items() if what]
-
-
-def forecast(instance: Any) -> dict[str, Any]:
-    """What `ledger.json` will say at most after the last round."""
-    from archipel.privacy.accountant import Accountant, finite
-
-    accountant = instance.plan.accountant
-    if isinstance(accountant, Accountant):
-        return accountant.outlook()
-    ledger, paid = accountant.ledger(instance.plan.tables, []), accountant.forecast()
-    for k, node in enumerate(ledger["nodes"]):
-        node.pop("over_time", None)
-        node["releases"] = int(paid.releases[k])
-        node["spent"] = {"rho": finite(paid.rho[k]), "epsilon": finite(paid.epsilon[k]), "delta": ledger["delta"]}
-        node["spent"]["method"] = str(paid.methods[k])
-    worst = max((node["spent"]["epsilon"] or float("inf") for node in ledger["nodes"]), default=0.0)
-    return ledger | {"worst": {"epsilon": finite(worst), "delta": ledger["delta"]}}
 
 
 def preamble(outlook: dict[str, Any], rounds: int) -> list[str]:

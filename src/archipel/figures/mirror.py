@@ -20,7 +20,7 @@ from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting, GrowingMean
 from archipel.simulate.plain import PlainEngine
 from archipel.theory import mirror as bounds
-from archipel.theory.comparators import LogisticLosses, best
+from archipel.theory.comparators import Logistic, best
 from archipel.topology import Digraph
 
 W = ((0.2, 0.2, 0.8), (0.5, 0.4, 0.1), (0.3, 0.4, 0.1))  # [W]_vu of 2.4: what u takes from v; columns sum to one
@@ -64,10 +64,11 @@ def played(federation: Federation, seed: int) -> Run:
     oracle: Any = instance.task.oracle
     measure: Any = instance.plan.measure
     features, labels = oracle.past(0, federation.rounds)
-    losses = LogisticLosses(features, labels, measure.known.ridge)
-    total = losses.total(0, losses.rounds)
+    ridge, shown = measure.known.ridge, np.array(models[:-1])
+    total = Logistic(features.reshape(-1, features.shape[-1]), labels.ravel(), ridge * labels.size)
     optimum = best(total, measure.region)
-    lost = losses.values(np.array(models[:-1])).sum(1).sum()
+    losses = np.logaddexp(0, -labels * np.sum(features * shown, axis=-1)) + ridge / 2 * np.sum(shown**2, axis=-1)
+    lost = losses.sum(1).sum()
     return Run(np.array(models), optimum, float(lost - total.value(optimum)))
 
 

@@ -4,7 +4,7 @@
 |---|---|
 | `releases` | what a node released, as frozen values: `Gaussian`, `Laplace`, `Zcdp`, `Sampled` |
 | `accounting` | `record(...)` and `History`: zCDP totals, epsilon and delta, with the method that was used |
-| `gaussian` | the exact arithmetic of Gaussian noise, NumPy only and vectorised: `epsilon_of`, `delta_of`, `mu_of` |
+| `gaussian` | the exact arithmetic of Gaussian noise, NumPy only and vectorised: `epsilon_of`, `mu_of` |
 | `calibration` | from a budget back to the noise, per client; how often a client takes part |
 | `ledger` | `Ledger`, `Terms`, budgets: nothing is shared before `charge` has returned |
 | `journal` | `open_ledger`: the same, on disk, through crashes |

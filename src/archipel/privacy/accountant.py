@@ -34,7 +34,7 @@ class Paid(NamedTuple):
 class Accountant(NamedTuple):
     """Where the clients' accounts are, and what their payments mean.
 
-    A plan may have its own in place of it, with `paid(tables)`, `forecast()` and `ledger(tables, over_time)`.
+    A plan may have its own in place of it, with `paid(tables)`, `forecast()` and what `written` asks for.
     """
 
     policy: Privacy
@@ -132,40 +132,41 @@ class Accountant(NamedTuple):
         target = self.policy.epsilon if self.policy.epsilon is not None else self.policy.rho
         return amounts(math.nan if target is None else target, "privacy", len(self.planned), self.seed)
 
-    def budget(self, value: float) -> dict[str, float] | None:
-        """A budget as it is written down."""
-        if math.isnan(value):
-            return None
-        exact = self.policy.epsilon is not None
-        return (EpsilonBudget(value, self.delta) if exact else ZcdpBudget(value)).as_json()
+    def limit(self, value: float) -> EpsilonBudget | ZcdpBudget:
+        """What a number is a budget of."""
+        return EpsilonBudget(value, self.delta) if self.policy.epsilon is not None else ZcdpBudget(value)
 
     def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        """The whole of ledger.json: `{"delta", "guarantee", "worst", "nodes": [...]}`."""
-        return self.written(self.paid(tables), over_time)
+        """The whole of ledger.json."""
+        return written(self, self.paid(tables), over_time)
 
     def outlook(self) -> dict[str, Any]:
         """What ledger.json will say at most."""
-        return self.written(self.forecast(), [])
-
-    def written(self, paid: Paid, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        """A node a client; of many clients, one for all whose numbers are the same."""
-        budgets, terms = self.budgets(), self.terms.as_json()
-        few = len(paid.rho) <= MANY
-        alike = np.stack([np.nan_to_num(budgets, nan=-1.0), paid.rho, paid.releases])
-        first, counts = np.arange(len(paid.rho)), np.ones(len(paid.rho), np.int64)
-        if not few:
-            _, first, counts = np.unique(alike, axis=1, return_index=True, return_counts=True)
-        nodes = []
-        for k, count in zip(first.tolist(), counts.tolist()):
-            node: dict[str, Any] = {"node": self.name(k), "budget": self.budget(float(budgets[k]))}
-            node |= {"spent": spent(paid, k, self.delta), "releases": int(paid.releases[k])}
-            node |= terms | {"over_time": history(over_time, k)} if few else {"clients": count}
-            nodes.append(node)
-        worst = {"epsilon": finite(paid.epsilon.max(initial=0.0)), "delta": self.delta}
-        return {"delta": self.delta, **terms, "worst": worst, "nodes": nodes}
+        return written(self, self.forecast(), [])
 
     def name(self, k: int) -> str:
         return self.names[k] if self.names else f"{self.role} {k}"
+
+
+def written(accountant: Any, paid: Paid, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
+    """ledger.json of any accountant: `{"delta", "guarantee", "worst", "nodes": [...]}`.
+
+    A node a client; of many clients, one for all whose numbers are the same.
+    """
+    budgets, terms, delta = np.asarray(accountant.budgets(), float), accountant.terms.as_json(), accountant.delta
+    few = len(paid.rho) <= MANY
+    first, counts = np.arange(len(paid.rho)), np.ones(len(paid.rho), np.int64)
+    if not few:
+        alike = np.stack([np.nan_to_num(budgets, nan=-1.0), paid.rho, paid.releases])
+        _, first, counts = np.unique(alike, axis=1, return_index=True, return_counts=True)
+    nodes = []
+    for k, count in zip(first.tolist(), counts.tolist()):
+        budget = None if math.isnan(budgets[k]) else accountant.limit(float(budgets[k])).as_json()
+        node: dict[str, Any] = {"node": accountant.name(k), "budget": budget}
+        node |= {"spent": spent(paid, k, delta), "releases": int(paid.releases[k])}
+        nodes.append(node | (terms | {"over_time": history(over_time, k)} if few else {"clients": count}))
+    worst = {"epsilon": finite(paid.epsilon.max(initial=0.0)), "delta": delta}
+    return {"delta": delta, **terms, "worst": worst, "nodes": nodes}
 
 
 def account_of(table: Any) -> Any:

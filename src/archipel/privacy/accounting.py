@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from archipel.errors import BadInput
-from archipel.privacy.gaussian import delta_of, epsilon_of
+from archipel.privacy.gaussian import epsilon_of
 from archipel.privacy.releases import Gaussian, Laplace, Release, Sampled, Zcdp, order_of, rho_of
 
 EXACT = "exact: one Gaussian with mu^2 = sum of sensitivity^2 / sigma^2"
@@ -69,19 +69,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     # any order is valid, so the search only has to be good, not certain
     return max(_least(bound, -140.0, 140.0), 0.0)
-
-
-def zcdp_delta(rho: float, epsilon: float) -> float:
-    """delta of a bare zCDP total at epsilon, by the same proposition."""
-    if rho == 0:
-        return 0.0
-
-    def bound(log_order: float) -> float:
-        extra = math.exp(log_order)
-        return extra * (rho * (1 + extra) - epsilon) - math.log1p(extra) - extra * math.log1p(1 / extra)
-
-    trivial = min(math.sqrt(rho / 2), math.sqrt(-math.expm1(-rho)), 1.0)
-    return min(math.exp(min(_least(bound, -140.0, 140.0), 0.0)), trivial)
 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:
@@ -168,23 +155,6 @@ class History:
 
             found.append((epsilon_by_pld(self, delta, min(found)[0]), PLD))
         return Conversion(min(found)[0], delta, min(found)[1])
-
-    def delta(self, epsilon: float) -> Conversion:
-        """The delta at which this epsilon holds, by the same methods."""
-        if not 0 <= epsilon < math.inf:
-            raise BadInput("privacy.epsilon", epsilon, "a finite number, at least 0")
-        if self.rho() == 0:
-            return Conversion(epsilon, 0.0, NOTHING)
-        if self.all_gaussian:
-            return Conversion(epsilon, delta_of(self.mu(), epsilon), EXACT)
-        found = [(zcdp_delta(self.rho(), epsilon) * (1 + 1e-12), RDP)]
-        if self._pure() <= epsilon:
-            found.append((0.0, PURE))
-        elif not self._has_zcdp:
-            from archipel.privacy.loss_distribution import delta_by_pld
-
-            found.append((delta_by_pld(self, epsilon), PLD))
-        return Conversion(epsilon, min(1.0, min(found)[0]), min(found)[1])
 
 
 def record(*releases: Release) -> History:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.privacy.account import Account, accounts, release_of
-from archipel.privacy.accountant import Paid, account_of, finite, history, spent
+from archipel.privacy.accountant import Paid, account_of, written
 from archipel.privacy.accounting import EXACT, NOTHING, RDP, record, zcdp_epsilon
 from archipel.privacy.ledger import EpsilonBudget, Terms
 from archipel.privacy.noise import GAUSSIAN, LAPLACE
@@ -97,19 +97,21 @@ class AlikeAccountant(NamedTuple):
         found = quick_epsilon(total, self.budget or 1.0, self.delta)
         return (found if self.budget is None else min(found, self.budget)), EXACT if total.all_gaussian else UPPER
 
+    def budgets(self) -> Any:
+        """Everyone's epsilon; NaN without a budget."""
+        return np.full(len(self.releases), np.nan if self.budget is None else self.budget)
+
+    def limit(self, value: float) -> EpsilonBudget:
+        """What a number is a budget of."""
+        return EpsilonBudget(value, self.delta)
+
+    def name(self, k: int) -> str:
+        return self.names[k]
+
     def ledger(self, tables: Any, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
         """The whole of ledger.json."""
-        return self.written(self.paid(tables), over_time)
+        return written(self, self.paid(tables), over_time)
 
     def outlook(self) -> dict[str, Any]:
         """What ledger.json will say at most."""
-        return self.written(self.forecast(), [])
-
-    def written(self, paid: Paid, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        terms, nodes = self.terms.as_json(), []
-        budget = EpsilonBudget(self.budget, self.delta).as_json() if self.budget else None
-        for k, name in enumerate(self.names):
-            node = {"node": name, **terms, "budget": budget, "spent": spent(paid, k, self.delta)}
-            nodes.append(node | {"releases": int(paid.releases[k]), "over_time": history(over_time, k)})
-        worst = {"epsilon": finite(paid.epsilon.max()), "delta": self.delta}
-        return {"delta": self.delta, **terms, "worst": worst, "nodes": nodes}
+        return written(self, self.forecast(), [])

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism, exactly, with NumPy alone: epsilon, delta and mu of each other.
+"""The Gaussian mechanism, exactly, with NumPy alone: epsilon and mu of each other, at a delta.
 
 A history of Gaussian releases is as hard to see through as one release with mu^2 = sum (sensitivity /
 sigma)^2 (Dong, Roth, Su, JRSS-B 2022, Corollary 3.3), and for one release
@@ -88,22 +88,6 @@ def _flat(*values: Any) -> tuple[Any, list[Any]]:
 
 def _shaped(values: Any, shape: Any) -> Any:
     return values.reshape(shape) if shape else float(values[0])
-
-
-def delta_of(mu: Any, epsilon: Any) -> Any:
-    """delta of a Gaussian history with this mu at this epsilon >= 0, rounded up by MARGIN. 0 where mu is 0.
-
-    >>> round(delta_of(1.0, 1.0), 6)
-    0.126937
-    """
-    shape, (mu, epsilon) = _flat(mu, epsilon)
-    out = np.zeros(mu.shape)
-    on = mu > 0
-    a = np.maximum(epsilon[on] / mu[on] - mu[on] / 2, _FLOOR)
-    with np.errstate(divide="ignore", under="ignore", invalid="ignore"):
-        a = np.minimum(a, 1e8)  # delta is 0 in double precision from 39 on
-        out[on] = np.minimum(np.exp(_log_delta(a, mu[on])) * (1 + MARGIN), 1.0)
-    return _shaped(out, shape)
 
 
 def _descend(function: Any, low: Any, high: Any) -> tuple[Any, Any]:

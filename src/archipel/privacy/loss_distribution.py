@@ -16,7 +16,7 @@ from archipel.errors import Missing
 from archipel.privacy.releases import Gaussian, Laplace, Sampled, rho_of
 
 POINTS = 8_000  # grid points per epsilon that is printed
-MOST_POINTS = 400_000  # where one release is tiny against the total
+MOST_POINTS = 400_000  # where one release is tiny against the total, or epsilon is, at a large delta
 SAMPLED_POINTS = 20_000  # of one sampled Gaussian, which dp-accounting computes point by point
 SAFETY = 1e-9  # against rounding in the Fourier transforms
 
@@ -81,9 +81,15 @@ def _coarsest(history: Any) -> float:
     return max((mu * (mu + 20) / SAMPLED_POINTS for mu in mus), default=0.0)
 
 
+def _reach(history: Any) -> float:
+    """Roughly how large a loss of the whole history gets: for the choice of a grid only."""
+    rho = sum(rho_of(r) * times * (r.rate if isinstance(r, Sampled) else 1.0) for r, times in history.counts)
+    return float(rho + 8 * math.sqrt(2 * rho))
+
+
 def _interval(epsilon: float, history: Any) -> float:
     fine = min(epsilon / POINTS, _smallest(history) / 10)
-    return max(fine, epsilon / MOST_POINTS, _coarsest(history), 1e-12)
+    return max(fine, epsilon / MOST_POINTS, _reach(history) / MOST_POINTS, _coarsest(history))
 
 
 def epsilon_by_pld(history: Any, delta: float, guess: float) -> float:
@@ -99,16 +105,3 @@ def epsilon_by_pld(history: Any, delta: float, guess: float) -> float:
         if better > interval * POINTS / 4 or epsilon <= 1e-6:
             break
     return max(epsilon, 0.0) * (1 + SAFETY)
-
-
-def _reach(history: Any) -> float:
-    """Roughly how large a loss of the whole history gets: for the choice of a grid only."""
-    rho = sum(rho_of(r) * times * (r.rate if isinstance(r, Sampled) else 1.0) for r, times in history.counts)
-    return float(rho + 8 * math.sqrt(2 * rho))
-
-
-def delta_by_pld(history: Any, epsilon: float) -> float:
-    """delta at epsilon."""
-    reach = _reach(history)
-    interval = max(_interval(epsilon or reach / 100, history), reach / MOST_POINTS)
-    return float(composed(history, interval).get_delta_for_epsilon(epsilon)) * (1 + SAFETY) + 1e-14

@@ -39,18 +39,6 @@ def use_secure_noise() -> None:
         _secure += 1
 
 
-@contextmanager
-def secure_noise() -> Iterator[None]:
-    """All noise of the process is secure while the block runs."""
-    global _secure
-    use_secure_noise()
-    try:
-        yield
-    finally:
-        with _lock:
-            _secure -= 1
-
-
 def noise_is_secure() -> bool:
     """Whether `disturb` draws from the secure source now."""
     return _secure > 0

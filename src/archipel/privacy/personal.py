@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.errors import BadInput
-from archipel.privacy.accountant import Paid, spent
-from archipel.privacy.accountant import history as history_of
+from archipel.privacy.accountant import Paid, written
 from archipel.privacy.accounting import EXACT, History, record
 from archipel.privacy.bounding import Bounds
 from archipel.privacy.calibration import SPARE, gaussian_budget, participations, participations_by_lemma_1
@@ -248,16 +247,20 @@ class PersonalLedgers(NamedTuple):
         how = np.full(count, "the budget, at which the ledger refuses", object)
         return Paid(rho, np.zeros(count, int), np.array(self.budgets()), how)
 
+    def limit(self, value: float) -> EpsilonBudget:
+        """What a number is a budget of."""
+        return EpsilonBudget(value, self.delta)
+
+    def name(self, k: int) -> str:
+        return self.ledgers[k].node
+
     def ledger(self, tables: Any, over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
         """The whole of ledger.json."""
-        paid, nodes = self.paid(), []
-        for k, ledger in enumerate(self.ledgers):
-            budget = ledger.budget.as_json() if ledger.budget else None
-            node = {"node": ledger.node, **ledger.terms.as_json(), "budget": budget}
-            node |= {"spent": spent(paid, k, self.delta), "releases": int(paid.releases[k])}
-            nodes.append(node | {"over_time": history_of(over_time, k)})
-        worst = {"epsilon": float(paid.epsilon.max()), "delta": self.delta}
-        return {"delta": self.delta, **self.terms.as_json(), "worst": worst, "nodes": nodes}
+        return written(self, self.paid(), over_time)
+
+    def outlook(self) -> dict[str, Any]:
+        """What ledger.json will say at most."""
+        return written(self, self.forecast(), [])
 
 
 def drawn_budgets(budgets: tuple[float, ...], clients: int, seed: int) -> Any:

@@ -1,8 +1,8 @@
-"""The best that one fixed model could have done: recorded losses, and their exact minimisers.
+"""The best that one fixed model could have done: sums of losses, and their exact minimisers.
 
-Losses of T rounds and V clients are kept as arrays of shape (T, V, ...). Their sum over some rounds is a
-`Quadratic` or a `Logistic`, which `best` minimises over a region: in closed form where there is one, by descent
-until a certificate says that nothing is left to gain, or, with most constraints, by CVXPY.
+The losses of some rounds and clients, added up, are a `Quadratic` or a `Logistic`, which `best` minimises over a
+region: in closed form where there is one, by descent until a certificate says that nothing is left to gain, or, with
+most constraints, by CVXPY.
 """
 
 from collections.abc import Sequence
@@ -75,38 +75,6 @@ class Logistic:
 
         margins = cvxpy.multiply(self.labels, self.features @ x)
         return cvxpy.sum(cvxpy.logistic(-margins)) + self.ridge / 2 * cvxpy.sum_squares(x)
-
-
-# --- recorded losses --------------------------------------------------------------------------------------
-
-
-def per_client(models: Any) -> Any:
-    """Models with an axis for the clients: (d,) and (T, d) are the same for all."""
-    models = np.asarray(models)
-    return models[:, None, :] if models.ndim == 2 else models
-
-
-@dataclass(frozen=True)
-class LogisticLosses:
-    """f = log(1 + exp(-label features @ x)) + ridge / 2 ||x||^2, section 2.4; labels is (T, V) of 1 and -1."""
-
-    features: Any
-    labels: Any
-    ridge: float = 0.0
-
-    @property
-    def rounds(self) -> int:
-        return len(self.features)
-
-    def values(self, models: Any) -> Any:
-        models = per_client(models)
-        margins = self.labels * np.sum(self.features * models, axis=-1)
-        return np.logaddexp(0, -margins) + self.ridge / 2 * np.sum(models**2, axis=-1)
-
-    def total(self, first: int, last: int) -> Logistic:
-        labels = self.labels[first:last].ravel()
-        features = self.features[first:last].reshape(-1, self.features.shape[-1])
-        return Logistic(features, labels, self.ridge * labels.size)
 
 
 # --- minimisers -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Is a graph in one piece, and how fast does it mix. NumPy alone, but for the eigenvalues of large graphs."""
+"""Is a graph in one piece, and how well is it knit. NumPy alone, but for the eigenvalues of large graphs."""
 
 from collections.abc import Sequence
 from math import gcd
@@ -24,11 +24,6 @@ def components(links: Links) -> Any:
         np.minimum.at(label, np.maximum(here, there), np.minimum(here, there))
         while (label[label] != label).any():
             label = label[label]
-
-
-def connected(links: Links) -> bool:
-    """Whether every node reaches every other, links taken both ways."""
-    return bool((components(links) == 0).all())
 
 
 def hops(links: Links, root: int = 0) -> Any:
@@ -60,11 +55,6 @@ def unreached(links: Links) -> tuple[int, int] | None:
             node = int(np.argmax(level < 0))
             return (0, node)[::way]  # type: ignore[return-value]
     return None
-
-
-def strongly_connected(links: Links) -> bool:
-    """Whether every node reaches every other along the direction of the links."""
-    return unreached(links) is None
 
 
 def union(phases: Sequence[Links]) -> Links:
@@ -102,7 +92,7 @@ def period(links: Links) -> int:
     return int(np.gcd.reduce(level[links.receivers] + 1 - level[links.senders]))
 
 
-# --- how fast -----------------------------------------------------------------------------------------------
+# --- how well -----------------------------------------------------------------------------------------------
 
 
 def laplacian(links: Links) -> Any:
@@ -127,38 +117,3 @@ def algebraic_connectivity(links: Links) -> float:
         (diags(links.degree.astype(float)) - unit).tocsc(), 2, sigma=-0.01, v0=start, return_eigenvectors=False
     )
     return float(max(np.sort(lowest)[1], 0.0))
-
-
-def mixing_rate(*phases: Links) -> float:
-    """The factor by which disagreement shrinks in a round, in the long run. Below 1, mixing settles.
-
-    The second largest modulus of an eigenvalue, of the weights of one graph or, per round, of the product
-    over all phases.
-    """
-    nodes = len(phases[0].own)
-    if nodes < 2:
-        return 0.0
-    if nodes <= DENSE:
-        product = np.eye(nodes)
-        for links in phases:
-            product = matrix(links) @ product
-        moduli = np.sort(np.abs(np.linalg.eigvals(product)))
-        return float(moduli[-2] ** (1 / len(phases)))
-    return _mixing_rate_of_many(phases)
-
-
-def _mixing_rate_of_many(phases: Sequence[Links]) -> float:
-    from scipy.sparse import csr_matrix, diags
-    from scipy.sparse.linalg import LinearOperator, eigs
-
-    nodes = len(phases[0].own)
-    rounds = [csr_matrix((p.weights, p.senders, p.starts), (nodes, nodes)) + diags(p.own) for p in phases]
-
-    def through_all(vector: Any) -> Any:
-        for mix in rounds:
-            vector = mix @ vector
-        return vector
-
-    start = np.random.default_rng(0).standard_normal(nodes)
-    largest = eigs(LinearOperator((nodes, nodes), through_all), 2, v0=start, return_eigenvectors=False)
-    return float(np.sort(np.abs(largest))[0] ** (1 / len(phases)))

@@ -94,12 +94,6 @@ def metropolis(links: Links) -> Links:
     return mixed._replace(own=1.0 - heard(mixed))
 
 
-def averaging(links: Links) -> Links:
-    """Every receiver averages its neighbourhood, itself included: weights 1 / |N_k|; rows sum to one."""
-    size = 1.0 + links.degree
-    return links._replace(weights=1.0 / size[links.receivers], own=1.0 / size)
-
-
 def even_shares(links: Links) -> Links:
     """Every sender gives the same to each of its receivers and to itself; columns sum to one."""
     size = 1.0 + np.bincount(links.senders, minlength=len(links.own))

@@ -10,7 +10,7 @@ Among several servers each draws K of its own clients, whose p_i sum to one ther
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from archipel.draws import CHOICE, key_of, uniform
 from archipel.errors import BadInput
 from archipel.node import add_scaled, kernel
 from archipel.parts import LearnPiece, MixPiece, Node, SharePiece
-from archipel.parts.ask.sampling import SAMPLINGS, Optimal, ladder_of, p2_value
+from archipel.parts.ask.sampling import SAMPLINGS, known_chances, ladder_of, p2_value, solve_p2
 from archipel.problems.models.learners import public_sizes
 from archipel.turns import Setup
 
@@ -35,7 +35,7 @@ class Draws(NamedTuple):
     server: Any  # of each client
     noise: Any  # B_i
     unknown: Any  # what a norm counts that nobody knows
-    sampling: Any  # None where the chances are known from the start
+    solve: Any  # (weight, gradient, noise) -> q; 0 where it is known from the start
 
 
 class Asks(NamedTuple):
@@ -190,7 +190,7 @@ def choosing(finish: Any) -> Any:
         if moment.round == s.pretrain - 1:
             mine = s.server == moment.node
             norms = norms_of(me.share.norms[mine], me.share.heard[mine], s.unknown)
-            me.share.chance[mine] = s.sampling.chances(s.weights[mine], norms, s.noise[mine])
+            me.share.chance[mine] = s.solve(s.weights[mine], norms, s.noise[mine])
             me.share.ladder[:] = ladder_of(me.share.chance)
 
     return merge
@@ -212,26 +212,20 @@ class Drawn(Checked):
     """The server draws `draws` times a round, with replacement: uniform, by weight, or optimal (problem P2)."""
 
     section: ClassVar[str] = "algorithm.ask"
-    sampling: str = key("uniform", "the chances of clients", choices=tuple(SAMPLINGS))
+    sampling: str = key("uniform", "the chances of clients", choices=SAMPLINGS)
     draws: int = key(3, "how often the server draws in a round", at_least=1, symbol="K")
     pretrain: int = key(1, "rounds at first in which everyone is asked", at_least=0)
     tradeoff: float = key(0.0, "what noise counts beside the spread of the data", at_least=0, symbol="lambda")
     noise: tuple[float, ...] = key((), "everyone's noise; none where there is nothing", at_least=0, symbol="B")
     unknown: float = key(1.0, "the gradient norm of clients that nobody has heard of", above=0)
 
-    def rule(self) -> Any:
-        """Who is drawn with which chance."""
-        if self.sampling == "optimal":
-            return Optimal(self.draws, self.tradeoff)
-        return SAMPLINGS[self.sampling](self.draws)
-
     def make(self, setup: Setup, share: SharePiece, learn: LearnPiece) -> AskPiece:
-        graph, rule = setup.graph, self.rule()
+        graph, optimal = setup.graph, self.sampling == "optimal"
         # streams have no size: there all clients weigh the same
         sizes = np.ones(graph.clients) if setup.task.streams else public_sizes(setup.task).astype(float)
         if not graph.servers:
             raise BadInput("algorithm.ask.kind", "drawn", "none: there is no server that asks")
-        least = 1 if self.sampling == "optimal" else 0
+        least = 1 if optimal else 0
         if not least <= self.pretrain <= setup.rounds:
             right = f"from {least} to {setup.rounds} rounds" + (", as P2 needs gradient norms" if least else "")
             raise BadInput("algorithm.pretrain", self.pretrain, right)
@@ -240,13 +234,11 @@ class Drawn(Checked):
         for s in range(graph.servers):
             mine = graph.server == s
             weights[mine] = sizes[mine] / sizes[mine].sum()
-            found = rule.chances(weights[mine], np.ones(mine.sum()), np.ones(mine.sum()))  # refuses N <= K
-            chance[s, mine] = 0.0 if self.sampling == "optimal" else found
-        ladder = chance.copy() if self.sampling == "optimal" else np.stack([ladder_of(row) for row in chance])
-        optimal = self.sampling == "optimal"
-        settings = Draws(
-            self.draws, self.pretrain, setup.seed, weights, graph.server, noise, self.unknown, rule if optimal else 0
-        )
+            found = known_chances(self.sampling, weights[mine], self.draws)  # refuses N <= K
+            chance[s, mine] = 0.0 if optimal else found
+        ladder = chance.copy() if optimal else np.stack([ladder_of(row) for row in chance])
+        solve: Any = partial(solve_p2, tradeoff=self.tradeoff, draws=self.draws) if optimal else 0
+        settings = Draws(self.draws, self.pretrain, setup.seed, weights, graph.server, noise, self.unknown, solve)
         counts, one = np.zeros((graph.servers, len(sizes))), np.zeros((len(sizes), 1))
         asks = Asks(chance, ladder, counts, counts.copy())
         state = Asked(share.state, *(one.copy() for _ in range(4)))

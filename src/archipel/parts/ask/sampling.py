@@ -8,56 +8,19 @@ Any algorithm with a server can take any of the three: a server draws K times wi
 that is drawn twice answers once with weight two; an answer counts p_i / (K q_i) each time (Algorithm 1, line 15).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from archipel.errors import BadInput
 
-
-@dataclass(frozen=True)
-class Uniform:
-    """Every client with the same chance."""
-
-    draws: int = 3
-
-    def chances(self, weight: Any, gradient: Any = None, noise: Any = None) -> Any:
-        """q_i = 1 / N."""
-        weight = checked_weights(weight, self.draws)
-        return np.full(len(weight), 1.0 / len(weight))
+SAMPLINGS = ("uniform", "weight", "optimal")
 
 
-@dataclass(frozen=True)
-class ByWeight:
-    """A client with as much chance as weight: that of its data, as a rule."""
-
-    draws: int = 3
-
-    def chances(self, weight: Any, gradient: Any = None, noise: Any = None) -> Any:
-        """q_i = p_i."""
-        return checked_weights(weight, self.draws)
-
-
-@dataclass(frozen=True)
-class Optimal:
-    """The chances that minimise the convergence bound: problem P2, (6).
-
-    `tradeoff` is lambda, between the spread of the data (0: only that counts) and the noise of personal
-    budgets.
-    """
-
-    draws: int = 3
-    tradeoff: float = 1.0
-
-    def chances(self, weight: Any, gradient: Any = None, noise: Any = None) -> Any:
-        """q*, from every client's weight p_i, gradient norm G_i and noise scale B_i."""
-        if gradient is None or noise is None:
-            raise BadInput("sampling", "optimal", "a gradient norm and a noise scale for every client")
-        return solve_p2(weight, gradient, noise, self.tradeoff, self.draws)
-
-
-SAMPLINGS: dict[str, type] = {"uniform": Uniform, "weight": ByWeight, "optimal": Optimal}
+def known_chances(sampling: str, weight: Any, draws: int) -> Any:
+    """Those that need no look at the clients: everyone's the same, q_i = 1 / N, or by weight, q_i = p_i."""
+    weight = checked_weights(weight, draws)
+    return weight if sampling == "weight" else np.full(len(weight), 1.0 / len(weight))
 
 
 # --- problem P2 ---------------------------------------------------------------------------------------------

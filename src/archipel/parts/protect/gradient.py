@@ -17,7 +17,7 @@ from archipel.parts import Protect, ProtectPiece
 from archipel.parts.protect.openly import always, any_sum, check_clip, check_relation, table_of
 from archipel.parts.protect.sample import Private, accountant_of, bound, noise, pay
 from archipel.privacy.account import accounts
-from archipel.privacy.accountant import Accountant, Paid, account_of, finite
+from archipel.privacy.accountant import Accountant, Paid, account_of, finite, written
 from archipel.privacy.bounding import clip_l1, clip_l2
 from archipel.privacy.ledger import ENFORCED, Assumption
 from archipel.privacy.noise import NONE, disturb
@@ -69,11 +69,11 @@ class TwoLevels(Accountant):
         }
 
     def ledger(self, tables: dict[str, Any], over_time: list[tuple[int, Paid]]) -> dict[str, Any]:
-        return self.written(self.paid(tables), over_time) | {"levels": self.stated(self.levels(tables))}
+        return written(self, self.paid(tables), over_time) | {"levels": self.stated(self.levels(tables))}
 
     def outlook(self) -> dict[str, Any]:
         """What ledger.json will say at most."""
-        said = self.written(self.forecast(), [])
+        said = written(self, self.forecast(), [])
         return said | {"levels": self.stated(self.planned_levels())} if self.alike else said
 
     def stated(self, levels: dict[str, Paid]) -> dict[str, Any]:
