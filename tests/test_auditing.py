@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from archipel import Delay, Environment, Federation, OnlineFed, PaoFed, Synthetic
+from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, Synthetic
 from archipel.algorithms.deep import FedAvgDeep
 from archipel.algorithms.online import OnlineFedSgd, PsoFed
 from archipel.algorithms.zcdp_nfl import DpNfl, PAdmm, ZcdpGradNfl, ZcdpNfl
 from archipel.auditing.twins import examine, judged, tiled, twin_of, watched
+from archipel.environment import Attack
 from archipel.errors import BadInput
 from archipel.node import add_scaled, dot, leaves
 from archipel.parts.protect.sample import bound
@@ -252,6 +253,14 @@ def test_what_everyone_says_is_seen_on_a_star_of_every_copy(monkeypatch):
     twin = twin_of(described, True, 1, 2)
     plain, quick = (watched(twin, 2 * SHARED, 5, engine, None) for engine in ("plain", "compiled"))
     assert np.array_equal(plain[0], quick[0]) and plain[1] == quick[1] > 0
+
+
+def test_in_an_audit_nobody_lies():
+    """Who lies is known of a federation's clients, not of its copies': it was read beyond the array's end."""
+    rough = Environment(availability=0.5, attack=Attack(0.3, "sign-flip"))
+    private, data = Privacy(epsilon=2.0, clip=0.5), Linear(clients=10, size=5, samples=20)
+    verdicts = examine(Federation(data, OnlineFed(), Star(), rough, private, rounds=3), 200, 1, "plain")
+    assert len(verdicts) == 3 and not any(verdict.refuted for verdict in verdicts)
 
 
 def test_of_different_budgets_the_largest_is_audited():

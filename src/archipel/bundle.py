@@ -178,16 +178,37 @@ def write(file: IO[bytes], told: dict[str, Any], models: dict[str, Any], frame: 
     np.savez(file, **arrays)
 
 
-def about(federation: Any, task: Any, seed: int, round: int, names: Any = (), ledger: Any = None) -> dict[str, Any]:
-    """What a bundle tells of the run that made it; of a ledger, what everyone has paid in the end."""
-    paid = None
+def about(
+    federation: Any, task: Any, seed: int, round: int, names: Any = (), ledger: Any = None, before: Any = None
+) -> dict[str, Any]:
+    """What a bundle tells of the run that made it; of a ledger, what everyone has paid in the end.
+
+    `before` is the same of the weights that the run started from, and in it of those that they came from.
+    """
+    paid: dict[str, Any] | None = None
     if ledger is not None:
         nodes = [{name: node[name] for name in ("node", "spent", "releases")} for node in ledger["nodes"]]
         paid = {name: ledger[name] for name in ("delta", "guarantee", "worst")} | {"nodes": nodes}
+    if before is not None:
+        paid = (paid or {"worst": {"epsilon": None}, "nodes": []}) | {"before": before}
     table = federation.table()
     what = f"{table['algorithm']['kind']} on {table['problem']['kind']}, {table['topology']['kind']}"
     told = {"what": what, "description": federation.to_toml(), "digest": federation.digest()}
     return told | {"seed": seed, "round": int(round), "size": task.size, "names": list(names), "paid": paid}
+
+
+def costs(paid: Any) -> list[str]:
+    """What weights have cost, and those that they were started from, in words: the last run's first."""
+    found = []
+    while isinstance(paid, dict):
+        worst = paid.get("worst")
+        known = worst if isinstance(worst, dict) else {}  # of a file that is not trusted
+        shown = [
+            f"{name} = {known[name]:.4g}" for name in ("epsilon", "rho") if isinstance(known.get(name), int | float)
+        ]
+        found.append(shown[0] if shown else "what nobody bounds")
+        paid = paid.get("before")
+    return found
 
 
 def load(path: str | Path) -> Bundle:

@@ -188,6 +188,7 @@ ATTACKS = {  # kind -> its strength, where none is given
     "inner-product": 5.0,
     "labels": 1.0,
 }
+LISTENING = ("a-little-is-enough", "inner-product")  # lies that are made of what honest clients say
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,11 @@ class Attack(Checked):
     def forges(self) -> bool:
         """Whether liars say something else than what they learned."""
         return self.share > 0 and (self.kind != "labels" or self.force != 1)
+
+    @property
+    def listens(self) -> bool:
+        """Whether what an honest client says is in what liars say, too."""
+        return self.forges and self.kind in LISTENING
 
     @property
     def force(self) -> float:

@@ -55,6 +55,7 @@ OWN = (("problem", "data"), ("problem", "test"))  # paths that each client has f
 PASSING = ("rounds", "every", "engine", "deploy")  # may change while a federation goes on
 MOST_ROUNDS = 10_000_000_000
 ENGINES = ("auto", "plain", "serial", "parallel")
+UNHEARD = "liars do not hear what a client says: they repeat it in the sum, beside the client's own word"
 PRECISIONS = {"float32": np.float32, "float64": np.float64}
 
 
@@ -208,6 +209,8 @@ class Federation(Checked):
         if plan.accountant is not None:
             by_sample = plan.accountant.terms.unit == "sample"
             taken = setup.task.assumed_public + (setup.task.assumed_apart if by_sample else ())
+            if setup.attack is not None and setup.attack.listens and (plan.trusted or plan.masks is not None):
+                taken += (UNHEARD,)
             plan = plan._replace(accountant=plan.accountant.assuming(taken)) if taken else plan
         if self.problem.finds_units:
             plan = plan._replace(accountant=paid_before(plan, setup.graph, self.privacy, self.problem.price))

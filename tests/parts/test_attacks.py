@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from archipel import Algorithm, Delay, Drifting, Environment, Federation, Linear
+from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.mirror import DualAveraging, MirrorDescent
 from archipel.algorithms.online import OnlineFed, PaoFed
 from archipel.environment import ATTACKS, Attack
@@ -13,6 +14,9 @@ from archipel.errors import BadInput
 from archipel.node import leaves, named_leaves
 from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.robust import CentredClipping, Median
+from archipel.parts.protect.individual import Individual
+from archipel.parts.protect.mix import AtMix
+from archipel.parts.protect.summed import Summed
 from archipel.parts.protect.word import AtWord
 from archipel.parts.share.portions import Portions
 from archipel.parts.share.quantised import Quantised
@@ -202,3 +206,24 @@ def test_what_cannot_be_attacked_says_so(tmp_path):
         Attack(kind="rude")
     with pytest.raises(BadInput, match="others are told a direction, and lies are about models"):
         federation.with_(algorithm=SignSgd(), precision="").instance()
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+@pytest.mark.parametrize("protect", [AtMix(), Individual(), Summed(colluding=0.1)])
+def test_a_sum_in_which_liars_repeat_what_others_say_is_not_called_private(protect, kind):
+    """At epsilon 4 a client moved a noised sum by more than its clip: twice the zCDP that was paid."""
+    relation = "add-remove" if isinstance(protect, Individual) else "replace-one"
+    privacy = Privacy(epsilon=4.0, clip=0.5, unit="client", relation=relation)
+    lies = replace(Environment(), attack=Attack(0.3, kind))
+    instance = Federation(DATA, FedAvg(protect=protect), Star(), lies, privacy, rounds=3).instance()
+    unpaid = isinstance(protect, Individual) and kind != "labels"  # longer than what its liar paid for
+    heard = kind in ("a-little-is-enough", "inner-product")
+    assert instance.plan.accountant.terms.how == ("assumed" if heard or unpaid else "enforced")
+
+
+def test_liars_who_repeat_noised_words_cost_nothing_more():
+    """What honest clients say has been noised, and paid for."""
+    lies = replace(Environment(), attack=Attack(0.3, "a-little-is-enough"))
+    algorithm, privacy = OnlineFed(protect=AtWord()), Privacy(epsilon=4.0, clip=0.5)
+    federation = Federation(DATA, algorithm, Star(), lies, privacy, rounds=3)
+    assert federation.instance().plan.accountant.terms.how == "enforced"

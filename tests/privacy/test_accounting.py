@@ -257,3 +257,12 @@ def test_huge_and_tiny_histories_stay_finite():
     assert record(Gaussian(1e-90)).epsilon(1e-5).epsilon == 0.0
     assert 0 < record(Laplace(1e-6), Gaussian(1e-6)).epsilon(1e-8).epsilon < 1e-5
     assert accounting.exact_sum([(1e-300, 10)]) == 1e-299
+
+
+@pytest.mark.parametrize(
+    ("each", "times", "delta", "right"), [(1e-4, 1000, 0.1, 0.0), (1000.0, 1000, 1e-5, 1e6), (1e6, 1000, 1e-5, 1e9)]
+)
+def test_laplace_noise_that_hides_all_or_nothing_is_counted_on_a_small_grid(each, times, delta, right):
+    """A grid of 10 GB for an epsilon of 0, an empty one for a million, a number too large for a double for more."""
+    found = (record(Laplace(each)) * times).epsilon(delta).epsilon
+    assert right <= found <= right * (1 + 1e-9)

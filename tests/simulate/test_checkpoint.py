@@ -14,7 +14,7 @@ from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.mirror import MirrorDescent
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
-from archipel.bundle import load
+from archipel.bundle import costs, load
 from archipel.combinations import GRAPHS, cell
 from archipel.errors import BadInput
 from archipel.parts.protect.in_turn import InTurn
@@ -23,6 +23,7 @@ from archipel.problems.clustered import Related
 from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
 from archipel.registry import ALGORITHMS
+from archipel.report.page import privacy_words
 from archipel.simulate import run
 from archipel.simulate.checkpoint import Keep
 from archipel.topology import Digraph, Peers, Servers, Star
@@ -356,6 +357,22 @@ def test_what_was_paid_for_weights_is_not_forgotten(tmp_path, monkeypatch):
     assert ledger["before"]["worst"] == load(first / "model.npz").told["paid"]["worst"]
     part = broken(other, tmp_path / "part", monkeypatch, 2, start=first / "model.npz")
     assert other.run(keep=Keep(part, resume=True)).ledger()["seeds"][0] == ledger
+
+
+@pytest.mark.parametrize("between", [FAMILIES["private star"].privacy, None])
+def test_weights_of_weights_have_paid_for_all_of_them(between, tmp_path):
+    """A second run's model said what that run alone had paid: of two runs at epsilon 4 a third knew of one."""
+    first = saved(FAMILIES["private star"], tmp_path / "first")
+    other = FAMILIES["private star"].with_(algorithm=PaoFed(step=0.1, portion=3))
+    second = other.with_(privacy=between).run(keep=Keep(start=first / "model.npz"))
+    second.save(tmp_path / "second")
+    third = other.with_(algorithm=PaoFed(step=0.1, portion=4)).run(keep=Keep(start=tmp_path / "second/model.npz"))
+    ledger = third.ledger()["seeds"][0]
+    worst = load(first / "model.npz").told["paid"]["worst"]
+    own = "epsilon = 4" if between else "what nobody bounds"
+    assert ledger["before"]["before"]["worst"] == worst and worst["epsilon"] == pytest.approx(4)
+    assert costs(ledger["before"]) == [own, "epsilon = 4"]
+    assert f"had cost {own}, and before that epsilon = 4" in privacy_words(ledger)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ rounds is what an adversary sees; how well two data sets of the first client can
 on its epsilon (see `privacy.audit`). For a guarantee that is enforced it must not exceed the ledger's.
 
 Three pairs are tried: the worst case, a typical one, and where clients may be away or late the worst case in that
-environment, in which a client may learn long before it is heard.
+environment, in which a client may learn long before it is heard. In none of them does anybody lie.
 
 Many runs are played at once: copies of the twin side by side in one instance, each with its own draws.
 """
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from archipel.algorithms.online import PaoFed
-from archipel.environment import Conditions, Environment
+from archipel.environment import Attack, Conditions, Environment
 from archipel.errors import BadInput
 from archipel.federation import Federation
 from archipel.node import mapped, named_leaves
@@ -141,7 +141,7 @@ def examined(
     rounds = rounds or min(federation.rounds, ROUNDS)
     if federation.privacy is None:
         raise BadInput("privacy", "(missing)", "a [privacy] table: without one there is no claim to audit")
-    rough = replace(federation.environment, groups=(), replay="")
+    rough = replace(federation.environment, groups=(), replay="", attack=Attack())  # lies are made of what was said
     pairs = {"worst case": (True, Environment()), "typical": (False, Environment())}
     if rough != Environment():
         pairs["worst case, in its environment"] = (True, rough)

@@ -229,6 +229,7 @@ def kept(described: Any, out: Path, seconds: float | None, resume: bool, start: 
     """Where a run keeps its state, and what it goes on from, which is said."""
     import math
 
+    from archipel.bundle import costs
     from archipel.simulate.checkpoint import Keep
 
     start = start / "model.npz" if start is not None and start.is_dir() else start
@@ -240,9 +241,7 @@ def kept(described: Any, out: Path, seconds: float | None, resume: bool, start: 
         told = keep.model(described, described.seed).told
         warn(f"Starting from the weights of {start} ({told['what']}).")
         if told["paid"] is not None:
-            paid = next(
-                (f"{name} = {cost:.4g}" for name, cost in told["paid"]["worst"].items() if cost is not None), "?"
-            )
+            paid = ", and before that ".join(costs(told["paid"]))
             warn(f"They have cost {paid} already, of whom paid most: ledger.json has it as `before`.")
     return keep
 

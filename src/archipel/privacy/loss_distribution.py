@@ -18,6 +18,7 @@ from archipel.privacy.releases import Gaussian, Laplace, Sampled, rho_of
 POINTS = 8_000  # grid points per epsilon that is printed
 MOST_POINTS = 400_000  # where one release is tiny against the total, or epsilon is, at a large delta
 SAMPLED_POINTS = 20_000  # of one sampled Gaussian, which dp-accounting computes point by point
+WIDE = 1e5  # an epsilon that no grid makes better
 SAFETY = 1e-9  # against rounding in the Fourier transforms
 
 
@@ -93,10 +94,14 @@ def _interval(epsilon: float, history: Any) -> float:
 
 
 def epsilon_by_pld(history: Any, delta: float, guess: float) -> float:
-    """epsilon at delta; `guess` is an upper bound. The grid is refined until it is fine for the answer."""
+    """epsilon at delta; infinite where `guess`, an upper bound, is as good. The grid is refined until it is fine."""
     epsilon = guess
+    sampled = any(isinstance(release, Sampled) for release, _ in history.counts)
+    if guess == 0 or (guess > WIDE and not sampled):
+        return math.inf  # all is hidden, or nothing: no grid says it better
+    least = _reach(history) / MOST_POINTS  # an answer far below what is lost at most, as at a large delta, is rougher
     for _ in range(6):
-        interval = _interval(max(epsilon, 1e-6), history)
+        interval = max(_interval(max(epsilon, 1e-6), history), least)
         with np.errstate(over="ignore"):  # a quotient there may be infinite
             better = float(composed(history, interval).get_epsilon_for_delta(delta))
         if not math.isfinite(better):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from archipel import __version__
+from archipel.bundle import costs
 from archipel.deployment import Deployment
 from archipel.describe import keys_of, quoted, toml
 from archipel.environment import Environment
@@ -243,6 +244,9 @@ def privacy_words(ledger: Mapping[str, Any]) -> str:
         )
         if unit == "sample":
             said.append("A person with several samples in the data is protected less: the numbers add up.")
+    if "before" in ledger:
+        cost = ", and before that ".join(costs(ledger["before"]))
+        said.append(f"The weights that this run started from had cost {cost}. Who is in both data pays for both.")
     lines = [f"<p>{html.escape(text)}</p>" for text in said]
     rests = "".join(f"<li>{html.escape(a['what'])}: <b>{a['how']}</b></li>" for a in terms["assumptions"])
     lines += [f"<p>This rests on:</p><ul>{rests}</ul>"] if rests else []

@@ -131,7 +131,7 @@ class Recorder:
     def about(self) -> tuple[dict[str, Any], Any]:
         """What the bundle of this seed's models tells, and what stands around them."""
         names = self.graph.names or self.task.names
-        told = about(self.federation, self.task, self.seed, self.done, names, self.ledger)
+        told = about(self.federation, self.task, self.seed, self.done, names, self.ledger, self.before)
         if self.federation.algorithm.noises_sums:  # what was paid covers sums, not what is in them
             told["without"] = ["clients"]
         return told, self.task.frame

@@ -25,8 +25,10 @@ from archipel.parts.protect.openly import check_needed, table_of
 from archipel.privacy.account import accounts
 from archipel.privacy.accountant import Accountant, Paid, account_of
 from archipel.privacy.bounding import rounding
-from archipel.privacy.ledger import ENFORCED, Assumption
+from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption
 from archipel.turns import Setup
+
+HONEST = Assumption("what a liar says is no longer than what it has paid for", ASSUMED)  # a lie of strength 5 is
 
 
 @kernel
@@ -91,7 +93,8 @@ class Individual(AtMix):
         drawn = policy.noise_of([[policy.clip]], clients, setup.rounds, setup.seed)
         scale = float(drawn.first.max())
         own = Assumption("a client's own payments decide how long it takes part, and stay with it", ENFORCED)
-        terms = policy.terms(own, clipped="what a client changes")
+        honest = (HONEST,) if setup.attack is not None and not setup.attack.listens else ()
+        terms = policy.terms(own, *honest, clipped="what a client changes")
         releases = np.full(clients, setup.rounds)
         accountant = Secret(
             policy, terms, setup.seed, setup.task.names, drawn.limit[:, 0], releases, False, "client", False
