@@ -1,6 +1,7 @@
 """A model one can use: what a bundle predicts is what the run scored, with NumPy alone."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -418,6 +419,23 @@ def test_predict_writes_the_prediction_beside_the_rows(made, archipel, tmp_path)
         str(tmp_path / "out.csv"),
     )
     assert said.status == 0 and "accuracy" in said.out and "probability of ill" in (tmp_path / "out.csv").read_text()
+
+
+def test_a_prediction_is_written_as_the_file_is(archipel, tmp_path):
+    """Semicolons and decimal commas became cells in quotes between commas, and a prediction with a point."""
+    (tmp_path / "a.csv").write_text("x;y\n" + "".join(f"{i},5;{i * i % 7},0\n" for i in range(20)))
+    problem = '[problem]\nkind = "files"\ndata = "a.csv"\ntarget = "y"'
+    (tmp_path / "f.toml").write_text(f'rounds = 5\nengine = "plain"\n{problem}\n[algorithm]\nkind = "fedavg"\n')
+    ran = archipel("run", str(tmp_path / "f.toml"), "--out", str(tmp_path / "r"))
+    model, out = str(tmp_path / "r/model.npz"), tmp_path / "out.csv"
+    said = archipel("predict", model, str(tmp_path / "a.csv"), "--out", str(out))
+    assert ran.status == said.status == 0, ran.err + said.err
+    header, first, *_ = out.read_text().splitlines()
+    assert header == "x;y;y predicted" and re.fullmatch(r"0,5;0,0;-?\d+,\d+", first)
+    assert archipel("predict", model, str(out), "--out", str(tmp_path / "again.csv")).status == 0
+    for command in (("predict", model, str(out), "--out", str(tmp_path)), ("export", model, str(tmp_path))):
+        said = archipel(*command)
+        assert said.status == 2 and "a file to write, not a folder" in said.err
 
 
 def test_predict_for_one_client_and_for_nobody(made, archipel, tmp_path):

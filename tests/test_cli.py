@@ -87,6 +87,18 @@ def test_lists_are_not_empty(folder, what):
     assert len(archipel("list", what, cwd=folder).stdout.splitlines()) >= 3
 
 
+def test_a_list_of_nothing_says_what_there_are_lists_of(folder):
+    said = archipel("list", cwd=folder)
+    assert said.returncode == 0 and "archipel list algorithms" in said.stdout and "archipel list parts" in said.stdout
+
+
+def test_no_two_examples_are_told_in_the_same_words(folder):
+    from archipel.cli.explain import listed_examples
+
+    told = [what for _, what in listed_examples()]
+    assert len(set(told)) == len(told) > 5
+
+
 def test_ctrl_c_leaves_what_was_done_so_far(folder):
     (folder / "long.toml").write_text(DESCRIPTION.replace("rounds = 60", "rounds = 100000000"))
     command = [sys.executable, "-m", "archipel", "run", "long.toml", "--out", "out", "--checkpoint", "0"]

@@ -33,6 +33,15 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_what_was_taken_from_everyones_data_is_not_said_to_be_taken_from_none(tmp_path, archipel):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(12)))
+    problem = '[problem]\nkind = "files"\ndata = "*.csv"'
+    (tmp_path / "files.toml").write_text(f'rounds = 5\n{problem}\n[algorithm]\nkind = "fedavg"\n')
+    said = archipel("privacy", "files.toml").out
+    assert "everyone's data: the scales of inputs and target; all of it" in said
+
+
 def test_it_says_what_each_client_will_have_paid_before_anything_runs(archipel):
     told = archipel("privacy", "federation.toml")
     assert told.status == 0

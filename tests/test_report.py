@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from archipel import Federation, Linear, PaoFed, Synthetic
+from archipel import FedAvg, Federation, Files, Linear, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.privacy.policy import Privacy
 from archipel.report.page import description, write_comparison, write_report
@@ -134,3 +134,27 @@ def test_in_a_browser(page, request, tmp_path):
     assert noted["hidden"] == "false"
     assert noted["found"] == ("0 to 0 of 0" if page == "private" else "1 to 25 of 111")
     assert noted["network"] == (5 if page == "private" else 0)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")
+def test_bars_of_who_has_what_can_be_read_on_a_phone(tmp_path):
+    """They were drawn a thousand wide and shrunk: their words had five pixels on a phone."""
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{i},{i * i % 7}\n" for i in range(12)))
+    problem = Files(data=str(tmp_path / "*.csv"), target="y")
+    result = Federation(problem, FedAvg(), rounds=2, engine="plain").run()
+    write_report(result, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "with one server, from files, for 2 rounds." in text
+    steps = """<script>addEventListener("load", () => setTimeout(() => {
+      const bars = document.querySelector("#held svg");
+      document.body.dataset.scale = bars.getBoundingClientRect().width / bars.viewBox.baseVal.width;
+    }, 300));</script>"""
+    (tmp_path / "page.html").write_text(text.replace("<main>", steps + "<main>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=500,900"]
+    flags += ["--virtual-time-budget=1000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    run = subprocess.run(
+        [CHROMIUM, *flags, f"file://{tmp_path / 'page.html'}"], capture_output=True, text=True, timeout=120
+    )
+    assert float(re.search(r'data-scale="(.*?)"', run.stdout)[1]) > 0.9

@@ -50,6 +50,38 @@ def test_all_values_are_checked_before_anything_runs(path, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    "text, right",
+    [("step=0.1,0.2", "algorithm.step"), ("nope=1,2", "a known key"), ("rounds.x=1", "rounds is none with keys")],
+)
+def test_a_key_that_is_none_is_said_once_and_with_what_would_be_one(path, tmp_path, text, right):
+    with pytest.raises(BadInput, match=right) as problem:
+        Sweep(path, (axis_of(text),), tmp_path).check()
+    assert len(problem.value.findings) == 1
+
+
+def test_trials_of_another_sweep_are_not_taken_for_ones_of_this(path, tmp_path):
+    """Their values are of another description, or another metric: they would stand in the table as if they were not."""
+    pytest.importorskip("optuna")
+    first = Sweep(path, (axis_of("algorithm.step=0.1"),), tmp_path, jobs=1)
+    assert len(first.run().trials) == len(first.run().trials) == 1
+    axes = axis_of("rounds=10"), axis_of("algorithm.step=0.1,0.2")  # of the second Optuna made a traceback
+    others = [first._replace(axes=(axis,)) for axis in axes]
+    for other in (*others, first._replace(metric="parameters"), first._replace(seeds=2)):
+        with pytest.raises(BadInput, match="a folder of its own"):
+            other.run()
+    path.write_text(DESCRIPTION.replace("portion = 2", "portion = 3"))
+    with pytest.raises(BadInput, match="another description"):
+        first.run()
+
+
+def test_a_metric_that_there_is_not_ends_a_sweep_at_once_and_leaves_nothing(path, tmp_path):
+    pytest.importorskip("optuna")
+    axes = (axis_of("algorithm.step=0.1,0.2,0.3"),)
+    assert len([t for t in Sweep(path, axes, tmp_path, "nope", jobs=1).run().trials if t.state.is_finished()]) == 1
+    assert [trial.value is not None for trial in Sweep(path, axes, tmp_path, jobs=1).run().trials] == [True] * 3
+
+
 def test_a_grid_gives_what_an_exhaustive_search_gives_and_goes_on(path, tmp_path):
     optuna = pytest.importorskip("optuna")
     axes = (axis_of("algorithm.step=0.1,0.3"), axis_of("algorithm.portion=2,4"))

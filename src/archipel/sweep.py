@@ -3,16 +3,19 @@
 Every trial is written down as it ends, so that a sweep that was killed goes on where it was.
 """
 
+import json
 import math
 import multiprocessing
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from archipel.describe import read_toml
-from archipel.errors import BadInput, Diverged, Findings, Missing
+from archipel.errors import BadInput, Diverged, Findings, Missing, did_you_mean
 from archipel.federation import Federation, place
 
 UPWARDS = ("accuracy", "auc", "f1", "r2", "rand")  # metrics of which more is better
@@ -33,6 +36,15 @@ class Axis(NamedTuple):
     high: float = 0.0
     log: bool = False
     whole: bool = False
+
+    def kept(self) -> str:
+        """What stays as it is while a sweep goes on: Optuna takes wider ranges, not other values.
+
+        >>> Axis("seed", (1, 2)).kept(), Axis("algorithm.step", (), 0.1, 1.0, log=True).kept()
+        ('seed=1,2', 'algorithm.step=low:high:log')
+        """
+        values = ",".join(map(str, self.values)) or ("low:high" + ":whole" * self.whole + ":log" * self.log)
+        return f"{self.key}={values}"
 
 
 def axis_of(text: str) -> Axis:
@@ -77,6 +89,8 @@ def described(path: Path, changes: Mapping[str, Any]) -> Federation:
         *sections, name = key.split(".")
         for section in sections:
             inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise BadInput("sweep", key, f"a key of the description: {section} is none with keys of its own")
         inner[name] = value
     place(table, path.parent)
     return Federation.from_table(table)
@@ -101,15 +115,59 @@ class Sweep(NamedTuple):
         for i, axis in enumerate(self.axes):
             if axis.key in keys[:i]:
                 found.add(BadInput("sweep", axis.key, "each key once"))
+            unknown = self.unknown(axis.key)
+            if unknown:
+                found.add(BadInput("sweep", axis.key, unknown))
+                continue
             for value in axis.values or ((int if axis.whole else float)(end) for end in (axis.low, axis.high)):
                 with found:
                     described(self.path, {axis.key: value})
         found.refuse()
 
+    def unknown(self, key: str) -> str:
+        """What a key that stands in no description should have been: said once, not for each value."""
+        if "." in key or key in (field.name for field in fields(Federation)):
+            return ""
+        from archipel.reference import everything
+
+        longer = sorted({entry.key for entry in everything()[0] if entry.key.endswith(f".{key}")}, key=len)
+        named = did_you_mean(key, (field.name for field in fields(Federation)))
+        return f"a whole key, such as {longer[0]}" if longer else f"a known key or section: {named}"
+
+    def of_what(self) -> dict[str, str]:
+        """What the trials in a folder have in common: others there would be compared with what they are not."""
+        table = read_toml(self.path)
+        for axis in self.axes:
+            *sections, name = axis.key.split(".")
+            inner: Any = table
+            for section in sections:
+                inner = inner.get(section, {})
+            inner.pop(name, None)
+        return {
+            "keys": " ".join(sorted(axis.kept() for axis in self.axes)),
+            "metric": self.metric,
+            "seeds": str(self.seeds),
+            "description": sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()[:16],
+        }
+
+    def own(self, study: Any) -> Any:
+        """The study of this sweep; trials of another one stay where they are, unless none of them came to anything."""
+        now, before = self.of_what(), study.user_attrs.get("of what")
+        if before is not None and before != now:
+            if any(trial.state.name in ("COMPLETE", "RUNNING") for trial in study.get_trials(deepcopy=False)):
+                other = next(name for name in now if now[name] != before.get(name))
+                theirs = "another description" if other == "description" else f"{other} {before.get(other)}"
+                right = f"a folder of its own: the trials in it are of {theirs}"
+                raise BadInput("--out", str(self.folder), right)
+            (self.folder / FILE).unlink()
+            study = self.study()
+        study.set_user_attr("of what", now)
+        return study
+
     def prepared(self) -> Any:
         """The study, with the points of a grid that are left."""
         self.check()
-        study = self.study()
+        study = self.own(self.study())
         optuna = needed()
         states = optuna.trial.TrialState
         for trial in study.get_trials(states=(states.RUNNING,)):  # of a sweep that was killed
@@ -158,6 +216,8 @@ class Sweep(NamedTuple):
                 try:
                     study.tell(trial, job.result())
                 except (Diverged, BadInput) as problem:
+                    if in_vain(problem, study):
+                        raise
                     trial.set_user_attr("why", str(problem))
                     study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         return study
@@ -202,6 +262,7 @@ def work(sweep: Sweep) -> None:
     optuna = needed()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     study = sweep.study()
+    vain: list[Exception] = []
 
     def trying(trial: Any) -> float:
         changes = {axis.key: suggested(trial, axis) for axis in sweep.axes}
@@ -209,10 +270,17 @@ def work(sweep: Sweep) -> None:
             return tried(sweep.path, changes, sweep.seeds, sweep.metric, trial if sweep.prune else None)
         except (Diverged, BadInput, Worse) as problem:  # a step that is too large for these data, for example
             trial.set_user_attr("why", str(problem))
+            vain.extend([problem] if in_vain(problem, study) else [])
             raise optuna.TrialPruned from problem
 
-    while sweep.left(study):
+    while sweep.left(study) and not vain:
         study.optimize(trying, n_trials=1)
+
+
+def in_vain(problem: Exception, study: Any) -> bool:
+    """Whether no trial will come to anything: a metric that there is not, and that none had so far."""
+    unknown = isinstance(problem, BadInput) and problem.key == "metric"
+    return unknown and all(trial.value is None for trial in study.get_trials(deepcopy=False))
 
 
 def tried(path: Path, changes: Mapping[str, Any], seeds: int, metric: str, trial: Any = None) -> float:

@@ -10,6 +10,7 @@ from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.fedavg import FedAvg, Scaffold
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import grow
+from archipel.deploy.post import LOG
 from archipel.deploy.run_node import ending
 from archipel.deploy.store import Halted
 from archipel.deploy.torture.simulation import Door
@@ -51,6 +52,26 @@ def test_who_says_goodbye_is_not_waited_for_and_nothing_is_kept_for_it(pace):
     here.until(lambda: server.player.finished, 600)  # no deadline went by
     assert other.left and not other.letters and other.next_out == other.acked
     assert opened(here.federation, "server", here).office.neighbours["client-2"].left, "it is remembered"
+
+
+def test_a_line_says_who_left_for_good_and_none_that_it_is_silent(caplog):
+    with caplog.at_level("INFO", LOG.name):
+        here = village(stream(3), pace="clock", period=1.0)
+        here.nodes["server"].report_every = 0.5
+        here.until(lambda: here.nodes["server"].player.round >= 5)
+        leaves(here, "client-1")
+        here.until(lambda: here.nodes["server"].player.finished)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if "left" in line] == ["server: client-1 left for good; nobody waits for it"]
+    assert not any("no answer" in line for line in lines)
+
+
+def test_who_is_stopped_says_so(caplog):
+    """A person who looks into the log the next morning finds why it is not there."""
+    here = village(stream(2))
+    with caplog.at_level("INFO", LOG.name):
+        here.nodes["client-0"].run(lambda: True)
+    assert "client-0: stopped in round 0 of " in caplog.text
 
 
 def test_the_last_words_of_who_leaves_count_and_it_cannot_come_back_by_mistake():

@@ -157,6 +157,25 @@ def test_columns_that_are_not_there_are_refused(tmp_path):
     assert "without names" in refusal(tmp_path / "a.npz", columns=["deep"])
 
 
+def test_what_is_wrong_in_the_same_way_with_many_files_is_said_once(tmp_path):
+    """A misspelt column made a line for each of 256 clients."""
+    for k in range(60):
+        (tmp_path / f"c{k:02}.csv").write_text("a,b,y\n1,2,3\n")
+    for how, words in (
+        (files.Reading(columns=("aa",)), 'a column of c00.csv, "a" (known: a, b, y), and of 59 more.'),
+        (files.Reading(columns=("a", "y")), "inputs only, without the target y."),
+        (files.Reading(target="z"), "a column of c00.csv, one of a, b, y, and of 59 more."),
+    ):
+        with pytest.raises(BadInput) as problem:
+            files.read_all(tmp_path, how)
+        assert len(problem.value.findings) == 1 and str(problem.value).endswith(words)
+    for k in range(60):
+        (tmp_path / f"c{k:02}.csv").write_text("a,b,y\n1,x,3\n")
+    with pytest.raises(BadInput) as problem:
+        files.read_all(tmp_path, files.Reading())
+    assert len(problem.value.findings) == 41 and '"20 lines more"' in str(problem.value)
+
+
 def test_nothing_to_read_is_refused(tmp_path):
     assert "problem.data" in refusal(tmp_path)
     assert "problem.data" in refusal(tmp_path / "nowhere")

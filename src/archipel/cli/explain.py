@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from archipel.cli.screen import screen
+from archipel.cli.screen import say, screen
 from archipel.errors import BadInput, did_you_mean
 
 
@@ -32,7 +32,7 @@ def new(
 def list_(
     what: Annotated[
         str, typer.Argument(help="algorithms, parts, combinations, problems, topologies, figures, datasets or examples")
-    ],
+    ] = "",
 ) -> None:
     """Name what there is.
 
@@ -48,6 +48,9 @@ def list_(
         "datasets": listed_datasets,
         "examples": listed_examples,
     }
+    if not what:
+        say(*(f"archipel list {name}" for name in makers))
+        return
     if what not in makers:
         raise BadInput("what", what, did_you_mean(what, makers))
     rows = Table.grid(padding=(0, 2))

@@ -1,6 +1,8 @@
 """The commands for what was learned: predict and export."""
 
 import csv
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -45,9 +47,9 @@ def predict(
     beside = predicted(loaded, rows[whole], client, own_module(module, frame))
     ready(out.parent, "out")
     with out.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, delimiter=given.separator)
         writer.writerow([*given.header, *beside])
-        found, nothing = zip(*beside.values()), [""] * len(beside)
+        found, nothing = zip(*map(given.like, beside.values())), [""] * len(beside)
         writer.writerows([*cells, *(next(found) if there else nothing)] for cells, there in zip(given.lines, whole))
     said += [f"{some_rows(~whole)} a value: no prediction there."] if not whole.all() else []
     said += scored(frame, next(iter(beside.values())), truth, whole)
@@ -76,9 +78,11 @@ def export(
 
 
 def keep(out: Path, *read: Path) -> None:
-    """Refuse to write over what is read."""
+    """Refuse to write over what is read, or a folder."""
     from archipel.errors import BadInput
 
+    if out.is_dir():
+        raise BadInput("out", str(out), "a file to write, not a folder")
     for path in read:
         if out.exists() and path.exists() and out.samefile(path):
             raise BadInput("out", str(out), f"another file than {path}, which would be lost")
@@ -91,11 +95,19 @@ class Table(NamedTuple):
     header: list[str]
     lines: list[list[str]]
     where: list[str]  # the place of each line in the file
-    comma: bool  # whether commas stand in cells, not between them: they may be decimal points
+    separator: str  # between cells; where it is no comma, commas may be decimal points
 
     def column(self, name: str, words: bool = False) -> list[str]:
         cells = [line[self.header.index(name)] for line in self.lines]
-        return [cell.replace(",", ".") for cell in cells] if self.comma and not words else cells
+        return [cell.replace(",", ".") for cell in cells] if self.separator != "," and not words else cells
+
+    def like(self, found: Sequence[Any]) -> Sequence[Any]:
+        """Numbers as the file writes them: with decimal commas, where it has them."""
+        comma, point = (re.compile(rf"-?\d+{mark}\d+") for mark in (",", r"\."))
+        cells = [cell for line in self.lines for cell in line]
+        if self.separator == "," or not any(map(comma.fullmatch, cells)) or any(map(point.fullmatch, cells)):
+            return found
+        return [str(one).replace(".", ",") if isinstance(one, float) else one for one in found]
 
 
 def read(path: Path) -> Table:
@@ -116,7 +128,7 @@ def read(path: Path) -> Table:
         if len(cells) != len(header):
             raise BadInput("data", f"{path.name}, line {number}", f"{len(header)} cells, as the header has")
     where = [f"line {number}" for number, _ in lines[1:]]
-    return Table(path, header, [cells for _, cells in lines[1:]], where, separator != ",")
+    return Table(path, header, [cells for _, cells in lines[1:]], where, separator)
 
 
 def inputs_of(frame: Any, given: Table) -> Any:

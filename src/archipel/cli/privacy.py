@@ -1,6 +1,7 @@
 """The commands about privacy: what a federation will have cost, and whether it keeps what it promises."""
 
 import json
+import re
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from archipel.cli.screen import Description, Json, Name, loaded, say, screen, sh
 
 LISTED = 100  # clients that get a row each; more are put together where their numbers are the same
 WIDE = 110  # columns that the tables need
+ASSUMED = r" (is|are) known to all, not taken from these data"  # what a guarantee assumes of what was taken from them
 
 
 def privacy(federation: Description, as_json: Json = False, name: Name = "") -> None:
@@ -105,7 +107,7 @@ def known(instance: Any, readable: bool) -> dict[str, list[str]]:
     from archipel.node import named_leaves
 
     task = instance.task
-    taken = [*task.assumed_public]
+    taken = [re.sub(ASSUMED, "", what) for what in task.assumed_public]
     if readable:
         taken.append("all of it is read on every machine that runs a node; a table [clients] keeps data apart")
     words = [name for turn in instance.plan.turns for name, _ in named_leaves(turn.word)]

@@ -14,7 +14,9 @@ BEST = 10  # trials that the screen shows
 
 def sweep(
     federation: Description,
-    axes: Annotated[list[str], typer.Argument(help="Keys and what to try: step=0.1:1.0:log, privacy.epsilon=1,2,4.")],
+    axes: Annotated[
+        list[str], typer.Argument(help="Keys and what to try: algorithm.step=0.1:1.0:log, privacy.epsilon=1,2,4.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the trials; an unfinished sweep goes on.")] = Path(
         "sweep"
     ),

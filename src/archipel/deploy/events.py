@@ -1,6 +1,7 @@
 """A line for each thing that happens to a node, for the person who runs it, and what it tells its servers of itself.
 
-Lines say who was met, who falls silent and is back, which round was reached every minute, when all is over. Servers are
+Lines say who was met, who falls silent and is back, who left for good, which round was reached every minute, when all
+is over and when the node is stopped before. Servers are
 told something only where the description asks for it (`deploy.status`) and the site's policy lets it leave.
 """
 
@@ -22,6 +23,7 @@ class Events:
         self.node, self.office, self.world = node, node.office, node.world
         self.met: set[str] = set()
         self.silent: set[str] = set()
+        self.gone: set[str] = set()
         self.lined, self.shut = self.world.now(), False
         self.every, self.told = every, -FOREVER
         self.allow(may_tell)
@@ -55,16 +57,18 @@ class Events:
         """Say what changed since the last look."""
         name, others, now = self.node.view.member.name, self.office.neighbours, self.world.now()
         met = [other for other, known in others.items() if known.heard and other not in self.met]
-        away = {other for other, known in others.items() if known.heard and is_silent(known)}
+        gone = {other for other, known in others.items() if known.left}
+        away = {other for other, known in others.items() if known.heard and is_silent(known)} - gone
         for names, what in (
             (met, "met %s"),
             (sorted(away - self.silent), "no answer from %s; what it is told waits"),
-            (sorted(self.silent - away), "%s answers again"),
+            (sorted(self.silent - away - gone), "%s answers again"),
+            (sorted(gone - self.gone), "%s left for good; nobody waits for it"),
         ):
             if names:
                 LOG.info("%s: " + what, name, named(names))
         self.met.update(met)
-        self.silent = away
+        self.silent, self.gone = away, gone
         gate = self.node.gate
         if gate and gate.shut != self.shut:
             self.shut = not self.shut
@@ -81,6 +85,11 @@ class Events:
         LOG.info("%s: all %d rounds are over", self.node.view.member.name, self.node.view.rounds)
         self.told = -FOREVER
         self.tell()
+
+    def stop(self) -> None:
+        """Somebody ends it before its time: whoever looks for the reason in its log finds that there was one."""
+        player, view = self.node.player, self.node.view
+        LOG.info("%s: stopped in round %d of %d; started again it goes on", view.member.name, player.round, view.rounds)
 
     def tell(self) -> float:
         """Tell the servers how it goes, if that is asked for and allowed; returns when it is due again."""

@@ -91,7 +91,7 @@ class Node:
             restore(self.player, record)
             grow.reopen(self.player, record["extent"])
             if self.player.gone and not self.leaves:
-                raise Halted(f"{self.view.member.name} has left this federation. To take part as a new one: {ANEW}.")
+                raise Halted(f"{self.view.member.name} has left this federation; {ANEW}.")
             self.office.flush()
         elif self.store:  # before anything is charged: else nobody could tell whether what was paid for has left
             self.save()
@@ -114,6 +114,8 @@ class Node:
                 continue
             self.world.sleep(GATHER)
         self.report(now=True)
+        if not self.player.finished and not self.player.gone:
+            self.events.stop()
 
     def beat(self) -> float:
         """Take in what came, do what can be done, save it, send it; returns the seconds to wait for news."""

@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from archipel.errors import BadInput, Findings, Missing, did_you_mean
+from archipel.errors import BadInput, Findings, Missing, as_written, did_you_mean
 from archipel.problems.cells import MISSING, as_numbers, encoded, filled, is_number, label_of, two_of
 from archipel.problems.datasets.npz import arrays_in
 from archipel.problems.splits.shards import Shards, hold_clients, hold_groups, hold_last, hold_out, join
 
 KEY = "problem.data"
 SEPARATORS = (",", ";", "\t", "|")
+LINES = 40  # of what is wrong with the files
+OF = "a column of "
 SAID = 3  # wrong cells of a file that are named one by one
 
 
@@ -56,8 +58,23 @@ def read_all(data: str | Path, how: Reading, key: str = KEY) -> dict[Path, Clien
         with found:
             clients[path] = read_client(path, **how._asdict())
             _alike(path, clients[path], *next(iter(clients.items())))
+    found.all = in_short(found.all)
     found.refuse()
     return clients
+
+
+def in_short(found: Sequence[BadInput]) -> list[BadInput]:
+    """What is wrong with the files: once, where it is the same of many, and not by the page."""
+    alike = dict[tuple[str, str], list[BadInput]]()
+    for problem in found:
+        alike.setdefault((problem.key, as_written(problem.value)), []).append(problem)
+    short = list[BadInput]()
+    for first, *others in alike.values():
+        files = f", and of {len(others)} more" if others and first.right.startswith(OF) else ""
+        short.append(BadInput(first.key, first.value, first.right + files) if files else first)
+    if len(short) > LINES:
+        short[LINES:] = [BadInput(KEY, f"{len(short) - LINES} lines more", "what fits there too")]
+    return short
 
 
 def targets(groups: Sequence[Mapping[Path, Client]], how: Reading) -> list[list[Any]]:
@@ -376,7 +393,7 @@ def _chosen(path: Path, header: list[str], how: Reading) -> tuple[str, ...]:
     if how.target and how.target not in header and all(map(is_number, header)):
         raise BadInput(KEY, f"{path.name}, line 1: {', '.join(header[:4])}", "the names of the columns")
     if how.target and how.target not in header:
-        raise BadInput("problem.target", how.target, f"a column of {path.name}, {did_you_mean(how.target, header)}")
+        raise BadInput("problem.target", how.target, f"{OF}{path.name}, {did_you_mean(how.target, header)}")
     if how.target in how.columns:
         raise BadInput("problem.columns", list(how.columns), f"inputs only, without the target {how.target}")
     for name in how.aside:
@@ -392,7 +409,7 @@ def _chosen(path: Path, header: list[str], how: Reading) -> tuple[str, ...]:
 def _place(path: Path, name: str, header: Sequence[str], key: str = "problem.columns") -> int:
     if name not in header:
         known = did_you_mean(name, header) if header else "which has columns without names"
-        raise BadInput(key, name, f"a column of {path.name}, {known}")
+        raise BadInput(key, name, f"{OF}{path.name}, {known}")
     return list(header).index(name)
 
 

@@ -123,11 +123,12 @@ def sentence(result: "Result") -> str:
     table = tomllib.loads(result.description)
     problem, algorithm = table["problem"]["kind"], table["algorithm"]["kind"]
     many = result.graph.clients if result.graph is not None else table["problem"].get("clients", 0)
+    data = "files" if problem == "files" else f"{problem} data"
     where = {"star": "with one server", "servers": "with several servers", "peers": "among peers"}
     how = where.get(table["topology"]["kind"], "among peers, one way")
     seeds = f", {len(result.models)} seeds" if len(result.models) > 1 else ""
     who = f"{many:,} clients learn" if many else "Clients learn"
-    return f"{who} by {algorithm} {how}, from {problem} data, for {table['rounds']:,} rounds{seeds}."
+    return f"{who} by {algorithm} {how}, from {data}, for {table['rounds']:,} rounds{seeds}."
 
 
 def final(measured: Measured, metric: str, level: bool = False) -> tuple[str, str]:

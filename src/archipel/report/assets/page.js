@@ -219,7 +219,7 @@
 
   function held(box, { names, classes, counts, caption }) {
     const many = counts.length, thick = Math.max(2, Math.min(20, Math.floor(900 / many))), named = thick >= 12;
-    const left = named ? 8 * Math.min(24, Math.max(...names.map((name) => name.length))) + 10 : 4, wide = 1000 - left - 60;
+    const left = named ? 8 * Math.min(24, Math.max(...names.map((name) => name.length))) + 10 : 4, full = Math.max(320, Math.round(box.clientWidth) || 1000), wide = full - left - 60;
     const most = Math.max(...counts.map((row) => row.reduce((a, b) => a + b, 0))), steps = classes.length;
     const paint = (i) => (steps <= 8 ? `var(--s${i})` : `hsl(${Math.round((360 * i) / steps)} 55% ${i % 2 ? 42 : 62}%)`);
     const safe = (text) => String(text).replace(/[<&"]/g, (c) => ({ "<": "&lt;", "&": "&amp;", '"': "&quot;" })[c]);
@@ -241,7 +241,7 @@
       return make("span", {}, sample, name);
     }));
     const picture = make("div");
-    picture.innerHTML = `<svg viewBox="0 0 1000 ${many * (thick + gap)}" role="img" aria-label="${safe(caption)}">${parts.join("")}</svg>`;
+    picture.innerHTML = `<svg viewBox="0 0 ${full} ${many * (thick + gap)}" role="img" aria-label="${safe(caption)}">${parts.join("")}</svg>`;
     box.append(key, picture);
   }
 
