@@ -36,7 +36,9 @@ class PostOffice:
         self.world, self.link, self.vocabulary, self.digest = world, world.link, vocabulary, digest
         self.mine = world.chance()
         self.restored = False
-        self.neighbours = {name: Neighbour(name, self.mine, salt=salt) for name, salt in neighbours.items()}
+        self.neighbours = {
+            name: Neighbour(name, self.mine, first=vocabulary.first, salt=salt) for name, salt in neighbours.items()
+        }
         self.window = max(4, min(WINDOW, pieces.ROOM // (wire.HEADER.size + vocabulary.widest)))
         self.revoked: frozenset[str] = frozenset()
         self.faults: Counter[str] = Counter()
@@ -358,7 +360,7 @@ class PostOffice:
         If it has counted with this node before, it must count anew too: to it, this node has a new store. So it is
         where an earlier store is back, which may have got letters under these numbers that it has not saved yet.
         """
-        counted = (greeting.yours == other.mine and greeting.expects > 0) or greeting.mine in other.earlier
+        counted = (greeting.yours == other.mine and greeting.expects > other.first) or greeting.mine in other.earlier
         if other.theirs:
             self.traffic["neighbours that lost their disk"] += 1
             self.note_change(other, greeting.mine)
