@@ -269,6 +269,8 @@ class PostOffice:
             raise self.unsent(other)
         if ack > other.acked:
             self.acknowledged(other, ack)
+        elif ack < other.acked and other.wait > other.usual:  # what is said again in vain is not for this state of it
+            self.say_lost(other)
         if frame.kind == wire.LOST and near(frame.seq, other.next_in) > other.next_in:
             other.ahead = other.ahead or self.restored
             raise Refused("has got more answers than this state knows of")
@@ -343,7 +345,7 @@ class PostOffice:
         if (
             knows_us and not is_new and greeting.expects < other.acked
         ):  # an old greeting, or an older state: it will know
-            self.transmit(other, wire.pack(wire.LOST, 0, False, other.tags[0], other.acked, other.safe_in, 0))
+            self.say_lost(other)
         if knows_us and other.acked <= greeting.expects <= other.safe_out:
             other.sent, other.sending = greeting.expects, None  # what it missed while it was away goes out again
             self.acknowledged(other, greeting.expects)
@@ -353,6 +355,10 @@ class PostOffice:
                 self.greet(other)
         else:
             other.owes = self.owing = True
+
+    def say_lost(self, other: Neighbour) -> None:
+        """A neighbour knows of fewer letters than it has answered: tell it, as its state is an older one."""
+        self.transmit(other, wire.pack(wire.LOST, 0, False, other.tags[0], other.acked, other.safe_in, 0))
 
     def start_anew(self, other: Neighbour, greeting: Greeting) -> None:
         """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint.
