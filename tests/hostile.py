@@ -215,7 +215,8 @@ sweep good.toml algorithm.step=0.1:1:lgo|sweep good.toml algorithm.step|sweep go
 sweep good.toml algorithm.step=a,b|sweep good.toml algorithm.step=-1,2 --trials 1
 sweep good.toml algorithm.step=nan:1|sweep good.toml rounds=0:5 --trials x|sweep good.toml|new good|new ''
 up nowhere.toml|up good.toml --rounds -1|node good.toml --name nobody|node nowhere.toml --name x|keys nowhere.toml
-torture --seeds -1|torture --story war|approve nowhere.toml|status nowhere.toml|log nowhere|no-such-command
+torture --seeds -1|torture --seed -1|torture --trace|torture --story war
+approve nowhere.toml|status nowhere.toml|log nowhere|no-such-command
 --no-such-flag
 """
 FLAGS = [shlex.split(line) for line in COMMANDS.strip().replace("\n", "|").split("|")]

@@ -1,8 +1,8 @@
-"""Twelve mistakes that torture must find. Each is a function that makes one, until it is undone."""
+"""Mistakes that torture must find. Each is a function that makes one, until it is undone."""
 
 from typing import Any
 
-from archipel.deploy import wire
+from archipel.deploy import checkpoint, node, pieces, post, wire
 from archipel.deploy.accounts import SpendingAccount
 from archipel.deploy.mailbox import Mailbox
 from archipel.deploy.node import Node
@@ -11,6 +11,7 @@ from archipel.deploy.post import PostOffice
 from archipel.deploy.store import FILES, HEAD, MAGIC, Store, checksum, packed
 from archipel.deploy.wire import near
 from archipel.node import Edge, clear
+from archipel.privacy.releases import rho_of
 
 
 def acknowledge_before_the_checkpoint(patch: Any) -> None:
@@ -177,6 +178,118 @@ def a_leak_of_an_outbox_row_a_round(patch: Any) -> None:
     patch.setattr(PostOffice, "restore", restored)
 
 
+def a_counter_that_wraps(patch: Any) -> None:
+    for module in (wire, post, pieces):
+        patch.setattr(module, "near", lambda low, expected: low)
+
+
+def a_letter_of_whoever_knows_the_tag(patch: Any) -> None:
+    arrived = PostOffice.arrived
+
+    def mutated(office, sender, data):
+        tag = wire.HEADER.unpack_from(data)[2] if len(data) >= wire.HEADER.size else 0
+        arrived(office, next((n.name for n in office.neighbours.values() if tag == n.tags[1] != 0), sender), data)
+
+    patch.setattr(PostOffice, "arrived", mutated)
+
+
+def a_revoked_neighbour_heard(patch: Any) -> None:
+    arrived = PostOffice.arrived
+
+    def mutated(office, sender, data):
+        revoked, office.revoked = office.revoked, frozenset()
+        arrived(office, sender, data)
+        office.revoked = revoked
+
+    patch.setattr(PostOffice, "arrived", mutated)
+
+
+def an_answer_for_another(patch: Any) -> None:
+    post_letter = PostOffice.post
+
+    def mutated(office, to, kind, turn, round, body=b""):
+        last, office.last_told = getattr(office, "last_told", body), body if kind == wire.TOLD else b""
+        post_letter(office, to, kind, turn, round, last if kind == wire.TOLD and last else body)
+
+    patch.setattr(PostOffice, "post", mutated)
+
+
+def an_earlier_word_said_again(patch: Any) -> None:
+    act = Player.act
+
+    def mutated(player, i, turn, degree):
+        body, late = act(player, i, turn, degree)
+        before = player.__dict__.get("before", body)
+        player.before = body or before
+        return (before if body is not None and player.round % 7 == 3 else body), late
+
+    patch.setattr(Player, "act", mutated)
+
+
+def a_word_to_one_too_few(patch: Any) -> None:
+    is_there = Player.is_there
+
+    def mutated(player, other, i):
+        return is_there(player, other, i) and (player.round % 5 != 2 or other != player.view.says(i, player.round)[0])
+
+    patch.setattr(Player, "is_there", mutated)
+
+
+def a_charge_rounded_down(patch: Any) -> None:
+    enter = SpendingAccount.enter
+
+    def mutated(account, charge):
+        release = account.accountant.release(account.number, 0.99 * rho_of(charge.release), account.ledger.rho())
+        enter(account, charge._replace(release=release))
+
+    patch.setattr(SpendingAccount, "enter", mutated)
+
+
+def a_late_word_thrown_away(patch: Any) -> None:
+    counts = Player.counts
+
+    def mutated(player, i, said):
+        return counts(player, i, said) and (player.round == said.said or player.round - said.said != player.plan.late)
+
+    patch.setattr(Player, "counts", mutated)
+
+
+def an_end_before_all_is_answered(patch: Any) -> None:
+    stay = Node.stay
+
+    def mutated(node, came):
+        stay(node, came)
+        node.over = True
+        return 0.0
+
+    patch.setattr(Node, "stay", mutated)
+
+
+def no_goodbye(patch: Any) -> None:
+    patch.setattr(Node, "say_goodbye", lambda node: None)
+
+
+def a_row_written_again(patch: Any) -> None:
+    measure = Node.measure
+
+    def mutated(node):
+        if node.trace is not None:
+            node.trace.last = -1
+        measure(node)
+
+    patch.setattr(Node, "measure", mutated)
+
+
+def a_sample_forgotten_in_a_crash(patch: Any) -> None:
+    restore = checkpoint.restore
+
+    def mutated(player, record):
+        restore(player, record)
+        player.data = None
+
+    patch.setattr(node, "restore", mutated)
+
+
 MUTANTS = {
     function.__name__: function
     for function in (
@@ -192,5 +305,17 @@ MUTANTS = {
         a_lost_outbox_entry,
         a_stall_after_a_partition,
         a_leak_of_an_outbox_row_a_round,
+        a_counter_that_wraps,
+        a_letter_of_whoever_knows_the_tag,
+        a_revoked_neighbour_heard,
+        an_answer_for_another,
+        an_earlier_word_said_again,
+        a_word_to_one_too_few,
+        a_charge_rounded_down,
+        a_late_word_thrown_away,
+        an_end_before_all_is_answered,
+        no_goodbye,
+        a_row_written_again,
+        a_sample_forgotten_in_a_crash,
     )
 }

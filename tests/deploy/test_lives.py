@@ -14,6 +14,7 @@ from archipel.deploy.post import LOG
 from archipel.deploy.run_node import ending
 from archipel.deploy.store import Halted
 from archipel.deploy.torture.simulation import Door
+from archipel.deploy.trace import entries
 from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
@@ -320,3 +321,18 @@ def test_a_node_that_has_left_says_so():
     here.until(lambda: here.hosts["client-0"].done)
     with pytest.raises(Halted, match="has left this federation"):
         opened(here.federation, "client-0", here)
+
+
+def test_who_learns_while_it_waits_for_its_server_that_all_is_over_writes_its_last_row():
+    """What `archipel up` measures are everyone's last rows: without this one, an earlier round would be the last."""
+    problem = Synthetic(clients=3, features=4, test=5, samples=(12,), horizon=12)
+    here = Village(Federation(problem, PaoFed(step=0.2), rounds=12, every=4), pace="quorum", quorum=0.5, deadline=5.0)
+    server, late = here.nodes["server"], here.nodes["client-2"]
+    here.until(lambda: server.player.round >= 6)
+    here.world.cut = {("client-2", "server"), ("server", "client-2")}
+    here.until(lambda: server.player.finished)
+    assert late.player.round < 9, "it waits"
+    here.world.cut = set()
+    here.until(lambda: late.player.finished)
+    rounds = [entry["round"] for entry in entries(here.hosts["client-2"].disk.copy()["rows"])[0]]
+    assert late.player.round == 12 and rounds == [0, 4, 12], rounds

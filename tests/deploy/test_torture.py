@@ -123,6 +123,14 @@ QUICK = {
     "a_duplicate_counted": 0,
     "a_late_update_at_the_wrong_age": 1,
     "a_leak_of_an_outbox_row_a_round": 0,
+    "a_letter_of_whoever_knows_the_tag": 4,
+    "a_revoked_neighbour_heard": 10,
+    "an_answer_for_another": 0,
+    "an_earlier_word_said_again": 0,
+    "a_charge_rounded_down": 1,
+    "a_late_word_thrown_away": 6,
+    "an_end_before_all_is_answered": 0,
+    "a_row_written_again": 0,
 }
 
 

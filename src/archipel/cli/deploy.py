@@ -228,7 +228,7 @@ def torture(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds to play.")] = 100,
     first: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
-    seed: Annotated[int | None, typer.Option(help="Play this one again, by itself.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Play this one again, by itself.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="With --seed: print all that happens.")] = False,
     rounds: Rounds = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a processor.")] = 0,
@@ -247,6 +247,8 @@ def torture(
     """
     from rich.progress import Progress
 
+    if trace and seed is None:
+        raise BadInput("--trace", True, "--seed beside it: the history of one seed is printed")
     if real and not story:
         raise BadInput("--real", True, '"--story hospital" beside it')
     if story:

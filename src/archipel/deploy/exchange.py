@@ -41,6 +41,7 @@ class Neighbour:
     theirs: int = 0  # the neighbour's store; 0: not known yet
     tags: tuple[int, int] = (0, 0)  # of frames to it, and from it
     past: deque[int] = field(default_factory=lambda: deque(maxlen=32))  # of frames from it, with earlier stores too
+    first: int = 0  # the number of the first letter, either way
     salt: bytes = b""  # what the two must agree on beside the description
     left: bool = False  # for good: nothing is kept for it
     heard: bool = False  # in this life
@@ -76,6 +77,10 @@ class Neighbour:
     stamp: tuple[int, float] = (0, 0.0)  # a letter on its way and when it was sent, to learn how long answers take
     hello: float = 0.0  # when to greet next
     pause: float = HELLO_EVERY
+
+    def __post_init__(self) -> None:
+        self.acked = self.sent = self.gone = self.safe_out = self.first
+        self.next_in = self.safe_in = self.told = self.first
 
     @property
     def next_out(self) -> int:
@@ -114,8 +119,8 @@ class Neighbour:
     def begin(self, mine: int, theirs: int) -> None:
         """Two stores that have not counted yet."""
         self.meet(mine, theirs)
-        self.acked = self.sent = self.gone = self.safe_out = 0
-        self.next_in = self.safe_in = self.told = 0
+        self.acked = self.sent = self.gone = self.safe_out = self.first
+        self.next_in = self.safe_in = self.told = self.first
         self.held.clear()
         self.waiting.clear()
         self.sending, self.arriving, self.doubted = None, None, -1

@@ -157,6 +157,10 @@ class Player:
         if n > self.round:
             self.round = min(n, self.view.rounds)
 
+    def finish(self) -> None:
+        """All is over: the step that is done now becomes the last one of the last round."""
+        self.round, self.at = self.view.rounds - 1, len(self.steps) - 1
+
     # --- data ---------------------------------------------------------------------------------------------------------
 
     def can_look(self, _: int) -> bool:
@@ -174,11 +178,8 @@ class Player:
             self.jump(self.mailbox.reached(self.pace.away))
         if not self.pace.replay:
             self.jump(self.account.reached())
-        if self.mailbox.over:
-            self.round = self.view.rounds
-        if self.finished:
-            self.at = len(self.steps) - 1
-            self.round -= 1
+        if self.finished or self.mailbox.over:
+            self.finish()
             return
         moment, self.present = self.view.moment(self.round, False), False
         self.data = None
@@ -217,7 +218,7 @@ class Player:
         if told is None or told.round < self.round:  # the server is away, or it is all over
             self.present = not self.view.has_data
             if self.mailbox.over:
-                self.round = self.view.rounds
+                self.finish()
             return
         self.mailbox.told.pop(i, None)
         self.jump(told.round)

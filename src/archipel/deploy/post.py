@@ -36,7 +36,9 @@ class PostOffice:
         self.world, self.link, self.vocabulary, self.digest = world, world.link, vocabulary, digest
         self.mine = world.chance()
         self.restored = False
-        self.neighbours = {name: Neighbour(name, self.mine, salt=salt) for name, salt in neighbours.items()}
+        self.neighbours = {
+            name: Neighbour(name, self.mine, first=vocabulary.first, salt=salt) for name, salt in neighbours.items()
+        }
         self.window = max(4, min(WINDOW, pieces.ROOM // (wire.HEADER.size + vocabulary.widest)))
         self.revoked: frozenset[str] = frozenset()
         self.faults: Counter[str] = Counter()
@@ -267,6 +269,8 @@ class PostOffice:
             raise self.unsent(other)
         if ack > other.acked:
             self.acknowledged(other, ack)
+        elif ack < other.acked and other.wait > other.usual:  # what is said again in vain is not for this state of it
+            self.say_lost(other)
         if frame.kind == wire.LOST and near(frame.seq, other.next_in) > other.next_in:
             other.ahead = other.ahead or self.restored
             raise Refused("has got more answers than this state knows of")
@@ -341,7 +345,7 @@ class PostOffice:
         if (
             knows_us and not is_new and greeting.expects < other.acked
         ):  # an old greeting, or an older state: it will know
-            self.transmit(other, wire.pack(wire.LOST, 0, False, other.tags[0], other.acked, other.safe_in, 0))
+            self.say_lost(other)
         if knows_us and other.acked <= greeting.expects <= other.safe_out:
             other.sent, other.sending = greeting.expects, None  # what it missed while it was away goes out again
             self.acknowledged(other, greeting.expects)
@@ -352,13 +356,17 @@ class PostOffice:
         else:
             other.owes = self.owing = True
 
+    def say_lost(self, other: Neighbour) -> None:
+        """A neighbour knows of fewer letters than it has answered: tell it, as its state is an older one."""
+        self.transmit(other, wire.pack(wire.LOST, 0, False, other.tags[0], other.acked, other.safe_in, 0))
+
     def start_anew(self, other: Neighbour, greeting: Greeting) -> None:
         """The neighbour's store is a new one. What it has not got is numbered from 0, and waits for a checkpoint.
 
         If it has counted with this node before, it must count anew too: to it, this node has a new store. So it is
         where an earlier store is back, which may have got letters under these numbers that it has not saved yet.
         """
-        counted = (greeting.yours == other.mine and greeting.expects > 0) or greeting.mine in other.earlier
+        counted = (greeting.yours == other.mine and greeting.expects > other.first) or greeting.mine in other.earlier
         if other.theirs:
             self.traffic["neighbours that lost their disk"] += 1
             self.note_change(other, greeting.mine)

@@ -186,12 +186,18 @@ def search_of(federation: Any, plan: Plan, member: Member, base: Path) -> Search
 
 
 def view_of(
-    federation: Any, name: str, instance: Any = None, base: Path = Path(), piece: int = PIECE, asks: bool = True
+    federation: Any,
+    name: str,
+    instance: Any = None,
+    base: Path = Path(),
+    piece: int = PIECE,
+    asks: bool = True,
+    first: int = 0,
 ) -> View:
     """The view of the node of a name. It sees all that the description says; of the others' rows it keeps nothing.
 
     `base` is the folder of the description. Many nodes in one process may share an `instance`: each has its own row.
-    `asks`: units that nobody declares are not known yet.
+    `asks`: units that nobody declares are not known yet. `first`: the number of the first letter between two stores.
     """
     refuse_attack(federation)
     instance = instance_at(federation, name, base) if instance is None else instance
@@ -207,7 +213,7 @@ def view_of(
     if search is not None:
         plan = plan._replace(turns=search.turns)
     last = federation.rounds if why_fixed(federation) else ANY_ROUND
-    vocabulary = Vocabulary(plan.turns, instance.task.size, last, piece)
+    vocabulary = Vocabulary(plan.turns, instance.task.size, last, piece, first)
     mine = row(instance.plan.tables[member.role], member.number)
     incoming, outgoing = [], []
     for turn in plan.turns:

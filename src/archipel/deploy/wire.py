@@ -142,13 +142,13 @@ def finite(flat: Any) -> bool:
 class Vocabulary:
     """All that a federation's nodes can say to each other."""
 
-    def __init__(self, turns: Any, model: int, rounds: int, piece: int = PIECE):
+    def __init__(self, turns: Any, model: int, rounds: int, piece: int = PIECE, first: int = 0):
         from archipel.turns import Tell
 
         if len(turns) > TURNS:
             raise BadInput("turns", len(turns), f"at most {TURNS} turns in a round")
         self.words = [layout(turn.word, TOLD if isinstance(turn, Tell) else WORD, model) for turn in turns]
-        self.rounds, self.piece = rounds, piece
+        self.rounds, self.piece, self.first = rounds, piece, first
         self.widest = max(word.size for word in self.words)
         self.largest = HEADER.size + max(GREETING.size, min(self.widest, PIECED.size + piece))
 

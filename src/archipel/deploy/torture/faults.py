@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from archipel.deploy.store import FILES
 from archipel.deploy.torture.chance import mix, uniform
-from archipel.deploy.torture.hostile import hostile
+from archipel.deploy.torture.hostile import hostile, posing
 from archipel.deploy.torture.simulation import Host, Simulation
 
 FAIR = ("kill", "power", "full", "error", "cut", "part", "loss", "repeat", "late", "step", "pause", "slow")
@@ -53,6 +53,11 @@ def chosen(seed: int, simulation: Simulation, until: float, count: int, foul: bo
     if mix(seed, 41) % 8 == 1:
         staying = [m.name for m in simulation.roster.members if m.role != "server"]
         found.append(Fault(until * uniform(seed, 42), "leave", staying[mix(seed, 43) % len(staying)]))
+    if mix(seed, 65) % 16 == 1:
+        barred = [m.name for m in simulation.roster.members if m.role != "server"]
+        found.append(
+            Fault(until * uniform(seed, 46), "revoke", barred[mix(seed, 47) % len(barred)], which=mix(seed, 66) >> 33)
+        )
     return sorted(found)
 
 
@@ -235,6 +240,11 @@ class Faults:
         host.leaves = True  # also after a crash
         self.simulation.kill(host, 0.0)
 
+    def revoke(self, host: Host, fault: Fault) -> None:
+        """Its certificate is no longer good. Whether it knows that or goes on: nobody hears it."""
+        self.simulation.revoked |= {host.name}
+        host.unaware = bool(fault.which & 1)
+
     # --- people -------------------------------------------------------------------------------------------------------
 
     def twin(self, host: Host, fault: Fault) -> None:
@@ -257,8 +267,8 @@ class Faults:
         if host.node is None:
             return False
         self.lied.add((host.name, fault.other))
-        for i in range(1 + fault.which % 8):
-            data = hostile(mix(fault.which, i), host.node, fault.other)
+        frames = [hostile(mix(fault.which, i), host.node, fault.other) for i in range(1 + fault.which % 8)]
+        for data in frames + posing(fault.which, host.node, self.simulation.hosts[fault.other].node):
             self.simulation.counts["hostile frames"] += 1
             self.simulation.at(self.simulation.time, self.simulation.deliver, host.name, fault.other, data)
         return True

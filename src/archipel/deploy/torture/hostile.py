@@ -44,5 +44,23 @@ def hostile(key: int, node: Any, to: str) -> bytes:
     return wire.greet(Greeting(0, other.theirs, 3, other.salted(node.office.digest)))  # a store without a number
 
 
+def posing(key: int, node: Any, victim: Any) -> list[bytes]:
+    """The next letters of others to a neighbour, as far as one can guess; and its own next one, with bad content."""
+    name, frames = node.view.member.name, []
+    for other in victim.office.neighbours.values() if victim else ():
+        if other.name != name and other.theirs:
+            frames.append(wire.pack(wire.QUIET, 0, False, other.tags[1], other.next_in, other.acked, 0))
+    mine, vocabulary = node.office.neighbours.get(victim.view.member.name if victim else ""), node.view.vocabulary
+    for turn, word in enumerate(vocabulary.words if mine else ()):
+        for field in word.fields:
+            bad = {"f": np.nan, "i": -1, "u": field.below}[field.dtype.kind] if field.numbers else 0
+            if bad and (field.dtype.kind == "f" or field.below):
+                body = bytearray(word.size)
+                body[field.begin : field.end] = np.full(field.numbers, bad, field.dtype).tobytes()
+                head = word.kind, turn, False, tag(mine.mine, mine.theirs), mine.next_out
+                frames.append(wire.pack(*head, mine.safe_in, mix(key, turn) % 4, bytes(body)))
+    return frames
+
+
 def noise(key: int, size: int) -> bytes:
     return b"".join(mix(key, i).to_bytes(8, "little") for i in range(size // 8 + 1))[:size]

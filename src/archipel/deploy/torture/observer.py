@@ -1,81 +1,37 @@
 """Sees everything, all along, and says when something that was promised does not hold (`Wrong`).
 
 - What leaves a node is in a checkpoint that survives, with what it acknowledges; said again, it is the same bytes.
-- What a node takes is what its sender sent, each letter once, in order.
+- What leaves is what the node's functions said or told, for that round and that neighbour; nothing posted gets lost.
+- What a node takes is what its sender sent, each letter once, in order; none that counts is thrown away.
 - Every node is what a straightforward reference becomes that is given the same letters (`reference`).
-- A ledger was charged, and survives, before what it paid for leaves; no round is charged twice.
+- A ledger was charged, and survives, before what it paid for leaves; not for less, and for no round twice.
 - A node that halts says why, and only for a reason that there was; when faults have ceased, all go on within a bound.
+- In the end all are done, and have waited for answers; who played a replay is what a simulation makes of it.
 """
 
 import re
 from collections import Counter, defaultdict
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from archipel.deploy import wire
 from archipel.deploy.accounts import JOURNAL
 from archipel.deploy.store import FILES, parse
+from archipel.deploy.torture.record import CARRY, Mark, Record, content, entry_of, spent_by
 from archipel.deploy.torture.reference import Did, Reference, Wrong
 from archipel.deploy.torture.simulation import Host, Simulation, Watcher
+from archipel.deploy.trace import ROWS, entries
 from archipel.deploy.wire import near
-from archipel.node import leaves, mapped
+from archipel.node import SAID, leaves, mapped, named_leaves
 from archipel.privacy.ledger import Ledger
+from archipel.privacy.releases import from_json, rho_of
 from archipel.turns import Turn
 
 EXCUSED = r"older than what has left|damaged|charges, the checkpoint|does not fit its checksum|an earlier write failed"
 TRANSIENT = r"no answer from|No space left|Input/output error|spent its privacy budget"
 MOST = 12  # letters to a neighbour that answers
-FIRST = 12  # checkpoints that show how large one is
-SLACK = 400  # bytes by which a checkpoint may grow, letters aside
-VARIES: tuple[str, ...] = ("post.letters", "post.bodies", "post.traffic", "post.faults", "post.earlier")
-VARIES += ("delayed", "delayed words", "mailbox.words", "mailbox.bodies", "mailbox.told", "mailbox.answers")
-
-
-class Mark(NamedTuple):
-    """What a checkpoint holds: for each neighbour the two stores, what was posted and what was taken; and the log."""
-
-    pairs: dict[str, tuple[int, int, int, int]]
-    log: int
-
-
-class Record:
-    """What is known of a node, over all its lives."""
-
-    def __init__(self) -> None:
-        self.marks: dict[int, Mark] = {}
-        self.log: list[Did] = []
-        self.left = 0  # the last checkpoint under which something left
-        self.reference: Any = None
-        self.first: Any = None  # its row when it began
-        self.spent: list[Any] = []  # and what its ledger had been charged by then
-        self.done = 0  # entries of the log that the reference has followed
-        self.safe: tuple[Any, int] = (None, 0)  # the checkpoint that survives, and the files it was found in
-        self.released: set[tuple[int, int, bytes]] = set()
-        self.round, self.moved = -1, 0.0  # its last round, and since when it is in it
-        self.charges = 1  # that one act made, at most
-        self.size = 0  # of the first checkpoints, letters aside
-
-    def check_size(self, name: str, node: Any, state: dict[str, Any]) -> None:
-        """A checkpoint holds what is on its way, and beside that no more than the first ones did."""
-        size = sum(size_of(value) for key, value in state.items() if key not in VARIES)
-        if node.store.number < FIRST:
-            self.size = max(self.size, size)
-        elif size > self.size + SLACK:
-            raise Wrong(f"{name}'s checkpoint has grown from {self.size} to {size} bytes in round {node.player.round}")
-
-
-def size_of(value: Any) -> int:
-    """Bytes that a value of a checkpoint takes, about."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    return len(value) if isinstance(value, bytes) else len(repr(value))
-
-
-def content(data: bytes) -> bytes:
-    """What of a letter never changes: all but its acknowledgement."""
-    return data[:6] + data[8:] if len(data) < 64 else data[:6] + blake2b(data[8:], digest_size=16).digest()
 
 
 class Observer(Watcher):
@@ -99,6 +55,10 @@ class Observer(Watcher):
     def record(self, host: Host) -> Record:
         return self.records[host.label]
 
+    def of(self, name: str) -> list[Record]:
+        """The records of all processes of a name."""
+        return [record for label, record in self.records.items() if label.rstrip("'") == name]
+
     # --- a life begins ------------------------------------------------------------------------------------------------
 
     def started(self, host: Host) -> None:
@@ -109,7 +69,7 @@ class Observer(Watcher):
             raise Wrong(f"{host.name} came back at checkpoint {number}; something left it under {record.left}")
         if number == 1:  # a new store
             pairs = {name: (n.mine, n.theirs, 0, 0) for name, n in node.office.neighbours.items()}
-            record.marks, record.left, record.reference = {1: Mark(pairs, 0)}, 1, None
+            record.marks, record.left, record.reference = {1: Mark(pairs, 0, spent_by(node))}, 1, None
             record.first = mapped(np.array, node.player.me)
             record.spent = list(getattr(getattr(node.account, "own", None), "charges", ()))
         elif number not in record.marks:
@@ -117,6 +77,8 @@ class Observer(Watcher):
         del record.log[record.marks[number].log :]
         record.marks = {n: mark for n, mark in record.marks.items() if n <= number}
         record.safe = None, 0
+        record.posted.clear()
+        record.words, record.played, record.heard = 0, None, {}
         if record.done > len(record.log) or record.reference is None:
             view = self.world.view(host.name)
             if record.spent:  # before its disk was lost
@@ -130,14 +92,21 @@ class Observer(Watcher):
     def wrap(self, host: Host, record: Record) -> None:
         node = host.node
         save, take, stash, counts = node.store.save, node.office.take, node.player.mailbox.stash, node.player.counts
+        post = node.office.post
         player, names = node.player, node.player.mailbox.names
 
         def saved(state: dict[str, Any]) -> None:
             neighbours = node.office.neighbours
             pairs = {name: (n.mine, n.theirs, n.next_out, n.taken) for name, n in neighbours.items()}
-            record.marks[node.store.number + 1] = Mark(pairs, len(record.log))
+            record.marks[node.store.number + 1] = Mark(pairs, len(record.log), spent_by(node))
             record.check_size(host.name, node, state)
+            record.check_outboxes(host.name, node)
             save(state)
+
+        def posted(to: str, kind: int, turn: int, round: int, body: bytes = b"") -> None:
+            post(to, kind, turn, round, body)
+            if kind in CARRY:
+                record.posted[to].append(body)
 
         def taken(name: str) -> Any:
             other = node.office.neighbours[name]
@@ -146,13 +115,15 @@ class Observer(Watcher):
             sent = self.letters.get(key)
             if sent is None or sent != content(wire.pack(*frame)):
                 raise Wrong(f"{host.name} took a letter from {name} that is not its next one")
+            record.words += frame.kind == wire.WORD
             return frame
 
         def stashed(i: int, frame: Any) -> None:
             before = node.player.mailbox.stashed[i]
             stash(i, frame)
-            if node.player.mailbox.stashed[i] > before:
-                record.log.append(Did("arrive", frame.turn, (frame.turn, names[i], frame.round)))
+            what = "arrive" if node.player.mailbox.stashed[i] > before else "refuse"
+            record.log.append(Did(what, frame.turn, (frame.turn, names[i], frame.round)))
+            record.words -= 1
 
         def looked(i: int, said: Any) -> bool:
             found = counts(i, said)
@@ -160,7 +131,7 @@ class Observer(Watcher):
             record.log.append(Did("look", i, ((i, names[said.who], said.said), player.round, found, first)))
             return bool(found)
 
-        node.store.save, node.office.take = saved, taken
+        node.store.save, node.office.take, node.office.post = saved, taken, posted
         node.player.mailbox.stash, node.player.counts = stashed, looked
         turns = tuple(self.watched(node, record, i, turn) for i, turn in enumerate(player.plan.turns))
         player.plan = player.plan._replace(turns=turns)
@@ -168,6 +139,7 @@ class Observer(Watcher):
     def watched(self, node: Any, record: Record, i: int, turn: Any) -> Any:
         """A turn whose functions write down what they are given."""
         secret, log = self.world.secret, record.log
+        hearers = {other.number: other.name for other in node.view.ever_says(i)}
 
         def act(me: Any, data: Any, said: Any, settings: Any, moment: Any) -> Any:
             secret.drawn.clear()
@@ -177,7 +149,17 @@ class Observer(Watcher):
             record.charges = max(record.charges, node.account.count() - before)
             body = b"".join(leaf.tobytes() for leaf in leaves(said))
             log.append(Did("act", i, (moment, seen, came, body, list(secret.drawn))))
+            if came == SAID:
+                record.said.setdefault((i, int(moment.round)), set()).add(body)
             return came
+
+        def tell(me: Any, said: Any, settings: Any, moment: Any) -> Any:
+            found = turn.tell(me, said, settings, moment)
+            body = b"".join(leaf.tobytes() for leaf in leaves(said))
+            log.append(Did("tell", i, (moment, bool(found), body)))
+            if found:
+                record.told.setdefault((hearers[int(moment.peer)], i, int(moment.round)), set()).add(body)
+            return found
 
         def hear(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
             turn.hear(inbox, said, settings, edge)
@@ -189,9 +171,15 @@ class Observer(Watcher):
 
         def take(me: Any, said: Any, settings: Any, moment: Any) -> None:
             turn.take(me, said, settings, moment)
-            log.append(Did("take", i, (moment, b"".join(leaf.tobytes() for leaf in leaves(said)))))
+            body, teller = b"".join(leaf.tobytes() for leaf in leaves(said)), node.view.ever_hears(i)[0].name
+            key = node.view.member.name, i, int(moment.round)
+            if not any(body in other.told.get(key, ()) for other in self.of(teller)):
+                raise Wrong(f"{key[0]} takes in round {key[2]} what {teller} did not tell it for that round")
+            log.append(Did("take", i, (moment, body)))
 
-        return turn._replace(act=act, hear=hear, merge=merge) if isinstance(turn, Turn) else turn._replace(take=take)
+        if isinstance(turn, Turn):
+            return turn._replace(act=act, hear=hear, merge=merge)
+        return turn._replace(tell=tell, take=take)
 
     # --- what leaves --------------------------------------------------------------------------------------------------
 
@@ -201,16 +189,19 @@ class Observer(Watcher):
             return
         first, turn, tag, seq, ack, n = wire.HEADER.unpack_from(data)
         kind, turn = first & 15, turn & ~wire.ALSO_ASKS
+        if to in self.world.revoked and not host.unaware:
+            raise Wrong(f"{host.name} sends to {to}, which was revoked")
         if kind == wire.HELLO:
             return
         mark = self.surviving(host, record)
         mine, theirs, posted, taken = mark.pairs.get(to, (0, 0, 0, 0))
-        if ((mine, theirs) != (other.mine, other.theirs) or ack > taken) and (ack or kind not in (wire.ACK, wire.GOT)):
+        nothing = kind in (wire.ACK, wire.GOT) and ack == other.first & 0xFFFF
+        if ((mine, theirs) != (other.mine, other.theirs) or near(ack, taken) > taken) and not nothing:
             raise Wrong(f"{host.name} acknowledges to {to} what no checkpoint that survives holds")
         record.left = node_number(host)
         if kind in (wire.ACK, wire.LOST, wire.GOT, wire.HAVE):
             return
-        if seq >= posted:
+        if near(seq, posted) >= posted:
             raise Wrong(f"{host.name} sends to {to} a letter that no checkpoint that survives holds")
         if kind == wire.SOME:  # it is what it is a piece of, in which it must have its place
             letter, piece = other.letters[near(seq, other.acked) - other.acked], host.node.view.vocabulary.piece
@@ -224,8 +215,12 @@ class Observer(Watcher):
         # who was put back by a person, and holds nothing private, may go on from there and say something else
         if known not in (None, content(data)) and (host.node.account.private or not self.tampered.get(host.name)):
             raise Wrong(f"{host.name} says letter {seq} to {to} again, with other content")
+        body = data[wire.HEADER.size :]
+        if kind == wire.TOLD and body not in record.told.get((to, turn, n), ()):
+            raise Wrong(f"{host.name} tells {to} in round {n} what was not for it")
         if kind == wire.WORD:
-            body = data[wire.HEADER.size :]
+            if body not in record.said.get((turn, n), ()):
+                raise Wrong(f"{host.name} says in round {n} what its functions did not")
             self.words.setdefault((host.name, turn, n), set()).add(body)
             if host.node.account.private:
                 self.paid(host, record, turn, n, body)
@@ -241,6 +236,9 @@ class Observer(Watcher):
         together = [int(found[1]) if (found := re.search(rb'"lines":(\d+)', line)) else 1 for line in charged]
         if sum(together) < len(record.released):
             raise Wrong(f"{host.name} says what its ledger was not charged for")
+        paid = sum(rho_of(from_json(entry["release"])) * entry["times"] for entry in map(entry_of, charged))
+        if paid < self.surviving(host, record).spent * (1 - 1e-9) and not self.tampered.get(host.name):
+            raise Wrong(f"{host.name}'s ledger was charged {paid} for what costs more")
         rounds = [line.split(b'"round":')[1].split(b",")[0] for line, count in zip(charged, together) if count == 1]
         if max(Counter(rounds).values(), default=0) > record.charges and not self.tampered.get(host.name):
             raise Wrong(f"{host.name}'s ledger was charged twice for one round")
@@ -263,18 +261,80 @@ class Observer(Watcher):
                 record.reference.do(did)
             record.done = held
             record.reference.compare(node.player)
+        self.check_waiting(host)
+        if (node.left is not None) and record.played is None:
+            record.played = self.world.time
+        if node.over:
+            self.check_end(host, record)
         if node.player.round != record.round:
             record.round, record.moved = node.player.round, self.world.time
         if self.world.time > self.calm + self.bound and not self.world.twins:
             for name, other in node.office.neighbours.items():
                 gone = self.world.hosts[name].node is None or self.tampered.get(name)
-                if not gone and len(other.letters) > MOST and other.heard:
+                if not gone and not host.unaware and len(other.letters) > MOST and other.heard:
                     raise Wrong(f"{len(other.letters)} letters of {host.name} to {name} are still unanswered")
 
+    def check_waiting(self, host: Host) -> None:
+        """Of what came in a node holds no more than it promised room for."""
+        room = host.node.office.window
+        revoked = self.world.revoked if not host.unaware else ()
+        for name, other in host.node.office.neighbours.items():
+            if other.held and (len(other.held) > room or max(other.held) >= other.safe_in + room):
+                raise Wrong(f"{host.name} holds letters of {name} beyond the window")
+            if name in revoked and (
+                other.letters or self.record(host).heard.setdefault(name, other.next_in) != other.next_in
+            ):
+                raise Wrong(f"{host.name} still has to do with {name}, which was revoked")
+
+    def check_end(self, host: Host, record: Record) -> None:
+        """Who ends has waited for answers, and wrote each measured row once."""
+        record.over, node = self.world.time, host.node
+        since = self.world.time - (record.played if record.played is not None else self.world.time)
+        if since < 0.9 * self.world.deploy.patience and any(n.letters for n in node.office.neighbours.values()):
+            raise Wrong(f"{host.name} ended {since:.0f} seconds after its last round, with letters unanswered")
+        rounds = [entry["round"] for entry in entries(host.disk.copy().get(ROWS, b""))[0]]
+        if rounds != sorted(set(rounds)) or (not node.player.gone and rounds[-1:] != [node.view.rounds]):
+            raise Wrong(f"{host.name} wrote down the rows of rounds {rounds}")
+
+    def check_all(self) -> None:
+        """When a history is over: all are, unless somebody was gone before its faults were, or was tampered with."""
+        hosts = self.world.hosts.values()
+        over = [self.record(host).over for host in hosts]
+        early = any(when is not None and when < self.calm for when in over)
+        if early or self.troubled():
+            return
+        for host in hosts:
+            if not host.done:
+                round = f"in round {host.node.player.round}" if host.node else f"halted: {host.sentence}"
+                raise Wrong(f"{host.name} has not come to an end: {round}")
+        if self.world.deploy.pace == "replay":
+            self.check_replay()
+
+    def check_replay(self) -> None:
+        """Whatever happened to it, a replay is the simulation, to the last bit."""
+        from archipel.simulate.plain import PlainEngine
+
+        engine = PlainEngine(self.world.federation.instance(), side_by_side=False)
+        engine.advance(0, self.world.federation.rounds)
+        players = [host.last.player for host in self.world.hosts.values()]
+        counts = [sum(each) for each in zip(*(player.messages for player in players))]
+        if counts != engine.messages or sum(player.updates for player in players) != engine.updates:
+            raise Wrong(f"nodes count {counts} messages, the simulation {engine.messages}, or other updates")
+        for member in self.world.roster.members:
+            mine = self.world.hosts[member.name].last.player.me
+            table = mapped(lambda array: array[member.number], engine.instance.plan.tables[member.role])  # noqa: B023
+            for (name, wanted), found in zip(named_leaves(table), leaves(mine)):
+                if not np.array_equal(wanted, found, equal_nan=True):
+                    raise Wrong(f"{member.name}: {name} is not that of the simulation")
+
     def halted(self, host: Host, sentence: str) -> None:
+        if host.name in self.world.revoked and sentence.endswith("was revoked."):
+            return
         if re.search(EXCUSED, sentence):
             if not self.tampered.get(host.name) and not self.was_misled(host, sentence):
                 raise Wrong(f"{host.name} halted without a reason: {sentence}")
+            if "older than what has left" in sentence:
+                self.gone.add(host.name)  # however often it is started, in a replay all wait for what was lost
         elif not re.search(TRANSIENT, sentence) or not sentence.endswith((".", "?", ")", "e", "r")):
             raise Wrong(f"{host.name} halted: {sentence}")
 
@@ -286,12 +346,26 @@ class Observer(Watcher):
         """Called every now and then, when faults have ceased: who can go on goes on."""
         for host in self.world.hosts.values():
             record = self.record(host)
-            if host.done or host.node is None or host.node.player.finished or self.alone(host):
+            if host.done or host.node is None or host.node.player.finished or host.unaware:
                 continue
-            since = self.world.time - max(self.moved(record), self.calm)
+            ended = self.ended(host)
+            if ended is None and self.alone(host):
+                continue
+            since = self.world.time - max(self.moved(record), self.calm, ended or 0.0)
             self.stall = max(self.stall, since)
             if since > self.bound:
                 raise Wrong(f"{host.name} has been in round {record.round} for {since:.0f} seconds")
+
+    def ended(self, host: Host) -> float | None:
+        """When all its neighbours had played to the end, since faults have ceased: none may leave it behind."""
+        ends = [self.records[name].over for name in host.node.office.neighbours]
+        whole = [when for when in ends if when is not None and when >= self.calm]
+        return max(whole) if len(whole) == len(ends) and not self.troubled() else None
+
+    def troubled(self) -> bool:
+        """Whether somebody was tampered with, told to leave or revoked: not all need come to an end then."""
+        told = any(host.leaves for host in self.world.hosts.values())
+        return bool(told or self.tampered or self.gone or self.world.revoked)
 
     def moved(self, record: Record) -> float:
         """When it last came to another round; in a replay all wait for who plays earlier rounds again, as it can."""

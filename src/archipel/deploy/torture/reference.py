@@ -37,6 +37,8 @@ class Reference:
         self.came: dict[tuple[int, str, int], int] = {}  # when a word first was there to be heard
         self.waiting: Counter[tuple[int, str, int]] = Counter()
         self.heard: Counter[tuple[int, str, int]] = Counter()
+        self.got: set[tuple[int, str, int]] = set()  # words that it has taken in, whatever became of them
+        self.there: set[tuple[int, int]] = set()  # turns and rounds in which it was there to merge
 
     def do(self, did: Did) -> None:
         getattr(self, did.what)(did.turn, did.given)
@@ -52,15 +54,33 @@ class Reference:
         if mine != came or b"".join(leaf.tobytes() for leaf in leaves(self.said[i])) != body:
             raise Wrong(f"{self.view.member.name} says something else than the reference in round {moment.round}")
 
+    def tell(self, i: int, given: Any) -> None:
+        moment, told, body = given
+        clear(self.said[i])
+        mine = self.view.plan.turns[i].tell(self.me, self.said[i], self.view.plan.settings, moment)
+        if bool(mine) != told or (told and b"".join(leaf.tobytes() for leaf in leaves(self.said[i])) != body):
+            raise Wrong(f"{self.view.member.name} tells something else than the reference in round {moment.round}")
+
     def arrive(self, i: int, key: tuple[int, str, int]) -> None:
         self.waiting[key] += 1
+        self.got.add(key)
         if self.waiting[key] + self.heard[key] > max(1, len(self.words.get((key[1], i, key[2]), ()))):
             raise Wrong(f"{self.view.member.name} takes the word of {key[1]} for round {key[2]} twice")
 
+    def refuse(self, i: int, key: tuple[int, str, int]) -> None:
+        if key not in self.got:
+            raise Wrong(f"{self.view.member.name} throws away the word of {key[1]} for round {key[2]}, its first one")
+
     def look(self, i: int, given: Any) -> None:
+        """Whether a word counts. One that waited because nobody was there to hear it counts as when it came."""
         key, n, counts, first = given
+        said, turn = key[2], self.view.plan.turns[i]
         if first:
             self.came[key] = n
+            there = turn.sender != turn.receiver or said == n or (i, said) in self.there
+            if counts != (n - said <= self.view.plan.late and there):
+                what = "hears" if counts else "does not hear"
+                raise Wrong(f"{self.view.member.name} {what} in round {n} what {key[1]} said in round {said}")
         if not counts:
             self.waiting[key] -= 1
 
@@ -82,6 +102,7 @@ class Reference:
     def merge(self, i: int, moment: Any) -> None:
         self.view.plan.turns[i].merge(self.me, self.inboxes[i], self.view.plan.settings, moment)
         clear(self.inboxes[i])
+        self.there.add((i, int(moment.round)))
 
     def take(self, i: int, given: Any) -> None:
         moment, body = given

@@ -56,6 +56,7 @@ class Setting:
     bound: float
     foul: bool
     piece: int  # bytes of a letter that go at once
+    first: int  # the number of the first letter: of what is on the wire, 16 bits, it soon comes round
 
 
 @lru_cache(maxsize=1)
@@ -86,7 +87,8 @@ def setting(seed: int, given: Any = None) -> Setting:
     turns = 4
     bound = 2.5 * interval + (turns * deploy.deadline if pace == "quorum" else 0.0) + BOUND
     piece = 16 if mix(seed, 38) % 8 == 1 else PIECE
-    return Setting(family, federation, interval, latency, calm, bound, uniform(seed, 36) < FOUL, piece)
+    first = 65_536 - mix(seed, 48) % 40 if mix(seed, 44) % 4 == 1 else 0
+    return Setting(family, federation, interval, latency, calm, bound, uniform(seed, 36) < FOUL, piece, first)
 
 
 BOUND = 60.0  # seconds in which, beyond its own time, a round ends when faults have ceased
@@ -103,7 +105,8 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
         raise BadInput("algorithm.protect.kind", "summed", right)
     if chosen_here.federation.problem.finds_units:
         raise BadInput("problem.scale", "private", "a table of units: faults begin with the first round")
-    world.latency, world.piece, world.trace = chosen_here.latency, chosen_here.piece, [] if trace else None
+    world.latency, world.piece, world.first = chosen_here.latency, chosen_here.piece, chosen_here.first
+    world.trace = [] if trace else None
     for host in world.hosts.values():
         host.rate = 1 + 2e-4 * (uniform(seed, host.number, 37) - 0.5)
     observer.watch(world, chosen_here.calm, chosen_here.bound)
@@ -151,9 +154,10 @@ def watch(world: Simulation, observer: Observer, chosen_here: Setting) -> None:
     end = 3 * rounds * max(interval, chosen_here.federation.deploy.deadline) + 10 * chosen_here.bound
 
     def over() -> bool:
-        return all(host.done for host in world.hosts.values())
+        return all(host.done or host.unaware for host in world.hosts.values())
 
     while world.time < end and world.queue and not over():
         world.run(min(end, world.time + max(chosen_here.bound / 4, 1.0)), over)
         if world.time > chosen_here.calm:
             observer.check_progress()
+    observer.check_all()

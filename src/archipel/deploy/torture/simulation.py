@@ -83,6 +83,7 @@ class Host:
         self.halts: Counter[str] = Counter()
         self.done = False
         self.leaves = False  # it was told to leave for good
+        self.unaware = False  # it does not know who was revoked
         self.sample_at = 0.0  # when its sensor has the next sample
         self.draws = 0
 
@@ -129,7 +130,7 @@ class Door:
         return proof.rstrip(b"\0") == signature(name, said).rstrip(b"\0")
 
     def revoked(self) -> frozenset[str]:
-        return self.simulation.revoked
+        return frozenset() if self.host.unaware else self.simulation.revoked
 
     def rules(self) -> Any:
         return self.host.policy
@@ -215,7 +216,7 @@ class Simulation:
         self.hash = blake2b(digest_size=16)
         self.trace: list[str] | None = None
         self.points, self.crash_at = 0, -1  # places at which a process may end, and the one at which one does
-        self.piece = PIECE
+        self.piece, self.first = PIECE, 0
         self.described: dict[str, Any] = {}  # who has another description than the longest one
         self.restarts = True  # whoever halts is started again, as systemd does
 
@@ -292,7 +293,7 @@ class Simulation:
             plan = plan._replace(
                 settings=plan.settings._replace(protect=protect), accountant=accountant._replace(ledgers=fresh)
             )
-        return view_of(federation, name, pristine._replace(task=task, plan=plan), piece=self.piece)
+        return view_of(federation, name, pristine._replace(task=task, plan=plan), piece=self.piece, first=self.first)
 
     def beat(self, host: Host) -> None:
         """Let a node do what it can, and wake it when it wants to be woken."""
