@@ -153,6 +153,7 @@ class MixPiece(NamedTuple):
     adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
     leaves: tuple[str, ...] = ()  # regions that what it makes may be outside of, though all that it heard is inside
     unweighted: bool = False  # a word counts as it is, whatever weight it comes with
+    idle: Callable[..., Any] | None = None  # (me, inbox, settings) -> whether `finish` makes nothing of what was heard
     both_ends: bool = False  # sender and receiver both remember a word: one that never counts would part them for good
 
 

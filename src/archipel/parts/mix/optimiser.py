@@ -25,6 +25,13 @@ class Moments(NamedTuple):
     over: Any  # the state of the mix below
 
 
+class Heard(NamedTuple):
+    """What the mix below makes of words, and how many there were."""
+
+    over: Any
+    words: Any
+
+
 class Rates(NamedTuple):
     step: Any  # eta
     first: Any  # beta_1
@@ -43,7 +50,8 @@ def below(s: Any) -> Any:
 def hearing(hear: Any) -> Any:
     @kernel
     def heard(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
-        hear(inbox, said, below(settings), edge)
+        hear(inbox.over, said, below(settings), edge)
+        inbox.words[0] += 1
 
     return heard
 
@@ -66,26 +74,25 @@ def by_adam(me: Any, j: Any, change: Any, rates: Any) -> Any:
 
 
 @kernel
-def is_same(a: Any, b: Any) -> Any:
-    other = 0
-    for j in range(a.shape[0]):
-        if a[j] != b[j]:
-            other += 1
-    return other == 0
+def never(me: Any, inbox: Any, settings: Any) -> Any:
+    """Most mixes make something of every word."""
+    return False
 
 
 @cache
-def finishing(finish: Any, rule: Any, among: bool) -> Any:
+def finishing(finish: Any, rule: Any, among: bool, idle: Any) -> Any:
     @kernel
     def optimised(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """What the mix below would change, from where the server was, or a peer when its round began.
 
-        A round in which a server heard nothing, or waits for more, is none of the optimiser's.
+        A round in which a server heard nothing, or waits for more, is none of the optimiser's. One in which the mean
+        change is zero is.
         """
         assign(me.mix.was, me.before if among else me.model)
         node = Node(me.model, me.before, me.learn, me.protect, me.share, me.mix.over, me.across)
-        finish(node, inbox, below(settings), moment)
-        if not among and is_same(me.model, me.mix.was):
+        waits = not among and (inbox.words[0] == 0 or idle(node, inbox.over, below(settings)))
+        finish(node, inbox.over, below(settings), moment)
+        if waits:
             return
         for j in range(me.model.shape[0]):
             change = me.model[j] - me.mix.was[j]
@@ -157,7 +164,8 @@ def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece,
     second = np.full(rows if rule is by_adam else (rows[0], 0), tau * tau, place.dtype)
     return inner._replace(
         hear=hearing(inner.hear),
-        finish=finishing(inner.finish, rule, among),
+        finish=finishing(inner.finish, rule, among, inner.idle or never),
+        inbox=Heard(inner.inbox, np.zeros(1, place.dtype)),
         state=Moments(zeros, second, zeros.copy(), inner.state),
         settings=Rates(real(rates[0]), real(rates[1]), real(rates[2]), tau, inner.settings),
         before=inner.before or among,
