@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from archipel.errors import BadInput
 from archipel.node import table_of
 from archipel.turns import Setup
 
@@ -190,7 +191,7 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
     """(rows, size): where everyone of "clients" or "servers" starts, in a copy: an earlier run's end, or zero."""
     if setup.start is not None:
         return setup.start[who].copy()
-    start, rows = learn.start(setup), setup.task.clients if who == "clients" else setup.graph.servers
+    start, rows = first_of(learn, setup), setup.task.clients if who == "clients" else setup.graph.servers
     # zeros are memory only where they are written: clients that never learned, and others' rows at a node, cost none
     table, at = table_of((rows, len(start)), start.dtype), setup.task.at if who == "clients" else None
     if at is None and start.any():
@@ -198,6 +199,15 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
     elif at is not None and at >= 0:
         table[at] = start
     return table
+
+
+def first_of(learn: Learn, setup: Setup) -> Any:
+    """(size,): the model that everyone starts from; what a user's part says may be none."""
+    start = np.asarray(learn.start(setup))
+    if start.shape != (setup.task.size,) or start.dtype.kind not in "fiu":
+        right = f"a part whose start(setup) returns an array of the model's {setup.task.size} parameters"
+        raise BadInput("algorithm.learn.kind", type(learn).__name__, right)
+    return start.astype(setup.dtype, copy=False)
 
 
 class Protect(Protocol):

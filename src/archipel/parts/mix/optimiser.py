@@ -14,6 +14,7 @@ from archipel.describe import Checked, Key, key
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts import BOUNDED, Mix, MixPiece, Node, Place, Settings, SharePiece
+from archipel.parts.fits import check_part
 from archipel.parts.mix.by_samples import BySamples
 from archipel.turns import Setup
 
@@ -152,6 +153,7 @@ def under(over: Mix | None) -> Mix:
 
 def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
     """A mix piece with an optimiser upon it."""
+    check_part("mix", under(over), "mix.over")
     inner = under(over).make(setup, share, place)
     if inner.weight is not None or inner.settle is not None:
         right = "another: an optimiser would undo the mass that it carries"
