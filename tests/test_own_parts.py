@@ -16,6 +16,7 @@ from archipel.describe import moved
 from archipel.errors import BadInput
 from archipel.parts.learn.online import OnlineStep
 from archipel.parts.mix.mean import Mean
+from archipel.parts.mix.optimiser import Momentum
 from archipel.parts.mix.robust import TrimmedMean
 from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
@@ -23,6 +24,7 @@ from archipel.privacy.policy import Privacy
 from archipel.registry import FAMILIES, kind_of
 from archipel.testing import check_algorithm
 from archipel.topology import Peers
+from commands import typed
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "new-algorithm.md"
 FILES = {
@@ -154,6 +156,103 @@ def test_a_class_that_is_no_part_is_told_what_one_is(before, after, folder):
     (folder / "wrong.toml").write_text(FILES["own.toml"].replace("my_mix.py", "other_mix.py"))
     with pytest.raises(BadInput, match=r"mix\.kind.*a part whose make\(setup, share, place\) returns a MixPiece"):
         Federation.load(folder / "wrong.toml").instance()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "sentence"),
+    [
+        (
+            "learn",
+            "settings, moment):\n        scale",
+            "settings):\n        scale",
+            "has learn(me, data, settings, moment)",
+        ),
+        ("learn", "np.zeros(setup.task.size, setup.dtype)", "np.zeros(3)", "array of the model's 10 parameters"),
+        ("learn", "np.zeros(setup.task.size, setup.dtype)", "None", "array of the model's 10 parameters"),
+        (
+            "learn",
+            "empty(setup.task.clients)",
+            "empty(5)",
+            "has state, a named tuple of arrays of numbers with 12 rows",
+        ),
+        ("learn", "empty(setup.task.clients)", "None", "has state, a named tuple"),
+        ("learn", '"stream"', '"strem"', 'data_kind, one of "stream", "stored", "deep"'),
+        ("learn", "@dataclass(frozen=True)", "", "a class under @dataclass(frozen=True)"),
+        ("share", "said, factor, settings)", "said, factor)", "has fold(total, count, said, factor, settings)"),
+        ("share", "np.zeros(size, np.int8)", "np.zeros(size, object)", "has word, a named tuple of arrays"),
+        ("share", "size, size)", '"many", size)', "has parameters, a number that is not negative"),
+        ("mix", "def finish(me, inbox, settings, moment)", "def finish(me, inbox)", "has finish(me, inbox, settings"),
+        ("mix", "sums(place)", "None", "has inbox, a named tuple of arrays"),
+        ("mix", "empty(place.receivers), settings", "empty(1), settings", "with 12 rows"),
+        ("mix", "empty(place.receivers), settings", "empty(place.receivers), settings, -3", "has late, a whole number"),
+        ("mix", "empty(place.receivers), settings", "empty(place.receivers), {}", "has settings, a named tuple"),
+        ("mix", "def one_way(self)", "def two_ways(self)", "one_way(), which is needed here"),
+        ("mix", "def across(self)", "def along(self)", "across(), which is needed here"),
+    ],
+)
+def test_a_piece_that_does_not_fit_is_told_what_would(name, before, after, sentence, folder):
+    own, described = FILES[f"my_{name}.py"], FILES["own.toml"].replace("features = 20", "features = 10")
+    assert before in own
+    (folder / f"other_{name}.py").write_text(own.replace(before, after))
+    kind = {"one_way": "digraph", "across(": "servers"}.get(sentence[:7], "peers")
+    described = described.replace('"peers" ', f'"{kind}" ').replace(f"my_{name}.py", f"other_{name}.py")
+    described = described.replace("mean_degree = 4.0", "") if kind != "peers" else described
+    (folder / "wrong.toml").write_text(described)
+    with pytest.raises(BadInput) as found:
+        Federation.load(folder / "wrong.toml").instance()
+    assert sentence in str(found.value) and f"algorithm.{name}.kind" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ({"mix": Mean}, 'algorithm.mix.kind = "Mean, a class": expected a part: Mean\\(...\\)'),
+        ({"learn": "online-step"}, r"algorithm\.learn\.kind .*returns a LearnPiece"),
+        ({"mix": Whole()}, "this one is for algorithm.share"),
+        ({"protect": Mean()}, "this one is for algorithm.mix"),
+        ({"ask": Mean()}, r"algorithm\.ask\.kind .*returns an AskPiece"),
+        ({"mix": Momentum(over=Whole())}, r"algorithm\.mix\.over\.kind .*this one is for algorithm\.share"),
+    ],
+)
+def test_what_is_no_part_of_its_family_is_refused(parts, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        Federation(STREAM, Algorithm(**parts)).instance()
+
+
+def test_what_a_file_does_wrong_is_a_sentence_with_its_line_and_ends_with_status_2(folder):
+    own = FILES["my_mix.py"]
+    line = 1 + own[: own.index("    for j")].count("\n")
+    (folder / "my_mix.py").write_text(own.replace("    for j", "    1 // (moment.round - 1)\n    for j", 1))
+    for engine in ("plain", "serial"):
+        text = FILES["own.toml"].replace("rounds = 100", f'rounds = 3\nengine = "{engine}"')
+        (folder / "wrong.toml").write_text(text)
+        told = typed("run", "wrong.toml", "--out", "out", cwd=folder)
+        assert told.returncode == 2 and "ZeroDivisionError" in told.stderr
+        said = f"my_mix.py, line {line}, in finish" if engine == "plain" else 'in rounds 0 to 2; engine = "plain" says'
+        assert said in told.stderr and "in round" in told.stderr and "Traceback" not in told.stderr
+
+
+def test_what_our_own_files_do_wrong_keeps_its_traceback(folder, monkeypatch):
+    def wrong(*given, **more):
+        raise ZeroDivisionError
+
+    Federation.load(folder / "own.toml")  # a user's file is there, and is not to blame
+    monkeypatch.setattr(Federation, "run", wrong)
+    with pytest.raises(ZeroDivisionError):
+        typed("run", "own.toml", "--out", "out", cwd=folder)
+
+
+def test_parts_below_and_beside_others_are_looked_for_beside_the_description(folder):
+    table = '[algorithm.mix]\nkind = "momentum"\n[algorithm.mix.over]\nkind = "my_mix.py:Damped"\n'
+    ask = '[algorithm.ask]\nkind = "my_ask.py:Mine"\n'
+    (folder / "my_ask.py").write_text(
+        "from dataclasses import dataclass\nfrom archipel.parts.ask.drawn import Drawn\n"
+        "@dataclass(frozen=True)\nclass Mine(Drawn):\n    pass\n"
+    )
+    stream = '[problem]\nkind = "synthetic"\n[algorithm]\nkind = "online-fed"\n'
+    (folder / "over.toml").write_text(stream + table + ask)
+    own = Federation.load(folder / "over.toml").algorithm
+    assert type(own.mix.over).__name__ == "Damped" and type(own.ask).__name__ == "Mine"
 
 
 def test_an_error_in_a_part_of_ones_own_names_the_line_the_round_and_the_node(folder):

@@ -27,6 +27,8 @@ PATHS = (
     ("algorithm", "protect", "kind"),
     ("algorithm", "share", "kind"),
     ("algorithm", "mix", "kind"),
+    ("algorithm", "mix", "over", "kind"),
+    ("algorithm", "ask", "kind"),
     ("problem", "data"),
     ("problem", "test"),
     ("problem", "model"),

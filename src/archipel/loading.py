@@ -3,11 +3,16 @@
 import hashlib
 import importlib.util
 import sys
+import traceback
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from archipel.errors import BadInput, did_you_mean
+
+OWN = ("archipel_user_", "archipel_model_")  # how modules of users' files are called
+REFUSED = "Node functions cannot use this"  # how notes of the compiler begin
+IN_KERNEL = "in a compiled node function"  # and those of what happened in a kernel, which knows no lines
 
 
 def is_of_file(name: Any) -> bool:
@@ -26,7 +31,7 @@ def load(given: str, key: str, like: str = "my_parts.py:TrimmedMean", anew: bool
     if not path.is_file():
         raise BadInput(key, given, f"a Python file that exists, as in {like}")
     try:
-        module = executed(path, f"archipel_model_{path.stem}") if anew else module_of(path)
+        module = executed(path, f"{OWN[1]}{path.stem}") if anew else module_of(path)
     except Exception as problem:
         right = f"{path.name} that Python can load ({type(problem).__name__}: {problem})"
         raise BadInput(key, given, right) from problem
@@ -40,7 +45,7 @@ def load(given: str, key: str, like: str = "my_parts.py:TrimmedMean", anew: bool
 @cache
 def module_of(path: Path) -> Any:
     """A file as a module, once; its name is the same in every process, so that kernels are found in the cache."""
-    name = f"archipel_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    name = f"{OWN[0]}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     return executed(path, name, sys.modules)
 
 
@@ -56,3 +61,20 @@ def executed(path: Path, name: str, known: dict[str, Any] | None = None) -> Any:
         del known[name]
         raise
     return module
+
+
+def blamed(problem: BaseException) -> str:
+    """What went wrong in a user's own file, as a sentence; nothing if it went wrong elsewhere."""
+    own = any(name.startswith(OWN) for name in sys.modules)
+    notes, said = getattr(problem, "__notes__", []), f"{type(problem).__name__}: {problem}"
+    for note in notes:
+        if own and note.startswith(REFUSED):
+            return str(note)
+    frames = list(traceback.walk_tb(problem.__traceback__))
+    mine = [(at.f_code, line) for at, line in frames if str(at.f_globals.get("__name__")).startswith(OWN)]
+    if mine:
+        code, line = mine[-1]
+        said = f"{Path(code.co_filename).name}, line {line}, in {code.co_name}: {said}"
+    elif not own or not any(note.startswith(IN_KERNEL) for note in notes):
+        return ""
+    return f"{', '.join([said, *notes])}."

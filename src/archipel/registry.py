@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from archipel.describe import as_table, choose
-from archipel.errors import Findings
+from archipel.errors import BadInput, Findings
 from archipel.loading import is_of_file, load
 from archipel.topology import TOPOLOGIES
 
@@ -184,6 +184,8 @@ def read(kinds: Mapping[str, type], table: Any, section: str, default: str = "")
     kind: Any = table.get("kind", default) if isinstance(table, dict) else None
     if is_of_file(kind):
         found = load(kind, f"{section}.kind")
+        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+            raise BadInput(f"{section}.kind", kind, "a class under @dataclass(frozen=True), whose fields are its keys")
         file, _, name = kind.rpartition(":")
         USERS[found] = f"{Path(file).expanduser()}:{name}"
         kinds = {kind: found}

@@ -15,11 +15,13 @@ from archipel.errors import BadInput
 from archipel.node import Moment
 from archipel.parts.learn.epochs import Epochs
 from archipel.parts.learn.online import OnlineStep
+from archipel.parts.mix.buffered import Buffered
 from archipel.parts.mix.mean import Mean
 from archipel.parts.mix.optimiser import Momentum
 from archipel.parts.mix.push_sum import PushSum
 from archipel.parts.mix.robust import Median, TrimmedMean
 from archipel.parts.share.portions import Portions
+from archipel.parts.share.signs import Signs
 from archipel.parts.share.whole import Whole
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
@@ -192,6 +194,30 @@ def test_an_optimiser_waits_while_nobody_is_heard():
     by_adam = FedAdam(step=0.2, epochs=3, server_step=0.3, floor=1e-2)
     assert server_of(by_momentum, rounds=20, environment=third) == pytest.approx([w], abs=1e-12)
     assert server_of(by_adam, rounds=20, environment=third) == pytest.approx([adam], abs=1e-12)
+
+
+def test_an_optimiser_goes_on_when_the_mean_change_is_zero():
+    """Between 0.5 and 1 two clients say up and two say down: momentum fades, and moves the server until it has."""
+    w, v, still = 0.0, 0.0, 0
+    for _ in range(20):
+        change = 0.1 * np.sign(CENTRES - w).mean()
+        still += change == 0 and abs(v) > 1e-6
+        v = 0.6 * v + change
+        w += v
+    assert still > 5
+    signs = FedAvgM(step=1e-3, share=Signs(0.1), mix=Momentum(momentum=0.6, over=Mean(0)))
+    assert server_of(signs, rounds=20) == pytest.approx([w], abs=1e-12)
+
+
+def test_an_optimiser_waits_while_a_buffer_fills():
+    w, v, changed = 0.0, 0.0, 0.0
+    for n in range(20):
+        changed += changes(0.2, 1, w)
+        if n % 2:  # four changes a round, and the buffer takes eight
+            v = 0.8 * v + changed / 2
+            w, changed = w + v, 0.0
+    buffered = Momentum(momentum=0.8, over=Buffered(size=8, limit=0))
+    assert server_of(FedAvgM(step=0.2, share=Whole(True), mix=buffered), rounds=20) == pytest.approx([w], abs=1e-12)
 
 
 @pytest.mark.parametrize("over", [Median(), TrimmedMean(share=0.3), Mean(0)])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from archipel import FedAvg, Federation, Linear
 from archipel.errors import BadInput
-from archipel.node import Edge, Moment, emptied, leaves
+from archipel.node import Edge, Moment, clear, emptied, leaves, row
 from archipel.parts import Node, Place, Settings
 from archipel.parts.ask.drawn import Drawn
 from archipel.parts.mix import rules
@@ -18,6 +18,7 @@ from archipel.parts.mix.robust import CentredClipping, GeometricMedian, Krum, Me
 from archipel.parts.mix.rules import Rule, Scratch
 from archipel.parts.share.portions import Portions
 from archipel.parts.share.whole import Whole
+from archipel.topology import Star
 from archipel.turns import Setup
 from reference import robust as oracle
 
@@ -94,7 +95,7 @@ class Task:
     size, clients = 6, 5
 
 
-SETUP = Setup(Task, None, np.float64, 10, 1)
+SETUP = Setup(Task, Star().build(Task.clients, 1), np.float64, 10, 1)
 MIXES = (Median(), TrimmedMean(), Krum(), MultiKrum(), GeometricMedian(), CentredClipping())
 
 
@@ -146,6 +147,23 @@ def test_a_newer_word_takes_the_place_of_an_older_one(share):
     bench.hear(2, np.full(6, 100.0))
     bench.hear(2, np.full(6, 1.0), round=1)
     assert np.array_equal(bench.finish(), np.ones(6))
+
+
+def test_momentum_waits_where_no_word_is_a_number_and_goes_on_where_words_agree_with_the_server():
+    bench = Bench(Momentum(momentum=0.5, over=Median()), Whole())
+    state = row(bench.piece.state, 0)
+    state.first[:] = 1.0
+    me = Node(bench.model, bench.before, None, None, None, state, None)
+
+    def finish():
+        bench.piece.finish(me, bench.inbox, bench.settings, Moment(0, 0, 1, -1, 1, True, 1.0))
+        clear(bench.inbox)
+        return bench.model - np.arange(6.0)
+
+    bench.hear(0, np.full(6, np.nan))
+    assert np.array_equal(finish(), np.zeros(6)) and np.array_equal(state.first, np.ones(6))
+    bench.hear(1, np.arange(6.0))
+    assert np.allclose(finish(), 0.5) and np.allclose(state.first, 0.5)
 
 
 def test_coordinates_are_mixed_among_those_who_said_something_of_them():

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from archipel.cli import deploy, explain, model, privacy, run, sites, sweep
 from archipel.cli.screen import end, errors
 from archipel.errors import BadInput, Diverged, Missing, of_file
+from archipel.loading import blamed
 
 EXTRAS = {"scipy": "privacy", "dp_accounting": "privacy", "matplotlib": "figures"}  # what the core goes without
 
@@ -73,3 +74,8 @@ def main() -> None:
         end(f"This does not fit in memory{said}: fewer clients, features or samples would.", 2)
     except OSError as problem:  # a file or a folder, most often
         end(of_file(problem), 2)
+    except Exception as problem:
+        sentence = blamed(problem)
+        if not sentence:
+            raise
+        end(sentence, 2)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from archipel.errors import BadInput
 from archipel.node import table_of
 from archipel.turns import Setup
 
@@ -153,6 +154,7 @@ class MixPiece(NamedTuple):
     adds: bool = False  # `hear` only adds: inboxes of some senders each can be added up to one of all
     leaves: tuple[str, ...] = ()  # regions that what it makes may be outside of, though all that it heard is inside
     unweighted: bool = False  # a word counts as it is, whatever weight it comes with
+    idle: Callable[..., Any] | None = None  # (me, inbox, settings) -> whether `finish` makes nothing of what was heard
     both_ends: bool = False  # sender and receiver both remember a word: one that never counts would part them for good
 
 
@@ -189,7 +191,7 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
     """(rows, size): where everyone of "clients" or "servers" starts, in a copy: an earlier run's end, or zero."""
     if setup.start is not None:
         return setup.start[who].copy()
-    start, rows = learn.start(setup), setup.task.clients if who == "clients" else setup.graph.servers
+    start, rows = first_of(learn, setup), setup.task.clients if who == "clients" else setup.graph.servers
     # zeros are memory only where they are written: clients that never learned, and others' rows at a node, cost none
     table, at = table_of((rows, len(start)), start.dtype), setup.task.at if who == "clients" else None
     if at is None and start.any():
@@ -197,6 +199,15 @@ def start_of(learn: Learn, setup: Setup, who: str = "clients") -> Any:
     elif at is not None and at >= 0:
         table[at] = start
     return table
+
+
+def first_of(learn: Learn, setup: Setup) -> Any:
+    """(size,): the model that everyone starts from; what a user's part says may be none."""
+    start = np.asarray(learn.start(setup))
+    if start.shape != (setup.task.size,) or start.dtype.kind not in "fiu":
+        right = f"a part whose start(setup) returns an array of the model's {setup.task.size} parameters"
+        raise BadInput("algorithm.learn.kind", type(learn).__name__, right)
+    return start.astype(setup.dtype, copy=False)
 
 
 class Protect(Protocol):

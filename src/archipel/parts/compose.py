@@ -7,7 +7,6 @@
 """
 
 from dataclasses import replace
-from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from archipel.parts import (
     empty,
     start_of,
 )
+from archipel.parts.fits import check_part, needs_method, piece_of
 from archipel.parts.forging import forge_of
 from archipel.parts.mix.mean import Mean
 from archipel.parts.share.whole import Whole
@@ -62,35 +62,20 @@ def most_heard(phases: Any) -> int:
     return 1 + max((int(place.max(initial=-1)) for place in places), default=-1)
 
 
-def piece_of(family: str, part: Any, kind: type, **given: Any) -> Any:
-    """What a part makes of these; a class of a user's file may be no such part."""
-    piece = part.make(*given.values()) if takes(getattr(part, "make", None), len(given)) else None
-    if not isinstance(piece, kind):
-        right = f"a part whose make({', '.join(given)}) returns a {kind.__name__} of archipel.parts"
-        raise BadInput(f"algorithm.{family}.kind", type(part).__name__, right)
-    return piece
-
-
-def takes(function: Any, arguments: int) -> bool:
-    """Whether a function can be called with so many arguments."""
-    try:
-        signature(function).bind(*range(arguments))
-    except TypeError:
-        return False
-    return True
-
-
 def composed(setup: Setup, parts: Parts) -> Plan:
     """The plan of four parts on whatever topology the setup has."""
     size, dtype, graph = setup.task.size, setup.dtype, setup.graph
-    at_mix = parts.protect.where == "mix"
+    check_part("protect", parts.protect)
+    at_mix, many = parts.protect.where == "mix", (graph.clients, graph.servers)
+    if parts.protect.where == "sample":
+        needs_method("learn", parts.learn, "sensitivity", "setup")
     if at_mix:
         parts = parts._replace(protect=replace(parts.protect, asked=parts.asked))
-    protect = piece_of("protect", parts.protect, ProtectPiece, setup=setup, learn=parts.learn)
-    learn = piece_of("learn", parts.learn, LearnPiece, setup=setup, protect=protect)
+    protect = piece_of("protect", parts.protect, ProtectPiece, *many, setup=setup, learn=parts.learn)
+    learn = piece_of("learn", parts.learn, LearnPiece, *many, setup=setup, protect=protect)
     if protect.accountant is not None and protect.norm is None:  # of the data as they are: nobody pays for it
         learn = learn._replace(norm=None)
-    share = piece_of("share", parts.share, SharePiece, setup=setup)
+    share = piece_of("share", parts.share, SharePiece, *many, setup=setup)
     if learn.read_by in share.needs and parts.protect.where == "word":
         right = f'"at-sample": others are told a {learn.read_by}, and this part protects models'
         raise BadInput("algorithm.protect.kind", "at-word", right)
@@ -98,8 +83,10 @@ def composed(setup: Setup, parts: Parts) -> Plan:
         refuse_noised(parts, share)
     if protect.bounded is not None:
         share = share._replace(fold=protect.bounded(share.fold))
-    asks = parts.ask.make(setup, share, learn) if parts.ask is not None else None
-    if asks is not None:
+    asks = None
+    if parts.ask is not None:
+        check_part("ask", parts.ask)
+        asks = parts.ask.make(setup, share, learn)
         share, learn = asks.share, asks.learn
     pushes = not graph.servers and not is_mutual(graph)
     if share.of_change and not graph.servers:
@@ -109,8 +96,11 @@ def composed(setup: Setup, parts: Parts) -> Plan:
     heard = int(np.bincount(graph.server).max()) if graph.servers else most_heard(graph.across)
     # what a server draws has weights of its own, so its model counts for the rest
     place = Place(rows, heard, not graph.servers or asks is not None, pushes, share.of_change, size, dtype)
+    check_part("mix", parts.mix)
+    if pushes:
+        needs_method("mix", parts.mix, "one_way", "")
     mixing = parts.mix.one_way() if pushes else parts.mix
-    mix = piece_of("mix", mixing, MixPiece, setup=setup, share=share, place=place)
+    mix = piece_of("mix", mixing, MixPiece, rows, graph.servers, setup=setup, share=share, place=place)
     if learn.weighted is not None and mix.weight is not None:
         learn = learn._replace(learn=learn.weighted(mix.weight), weighs=True)
     elif learn.weighted is not None and mix.settle is not None:
@@ -250,7 +240,10 @@ def plan_of_servers(setup: Setup, pieces: Pieces, parts: Parts, asks: Any) -> Pl
     if graph.servers > 1:
         place = Place(graph.servers, most_heard(graph.across), True, False, False, size, setup.dtype)
         whole = Whole().make(setup)
-        across = inside(parts.mix.across().make(setup, whole, place), learn._replace(read_by=""), whole, parts, place)
+        needs_method("mix", parts.mix, "across", "")
+        given = {"setup": setup, "share": whole, "place": place}
+        mixed = piece_of("mix", parts.mix.across(), MixPiece, graph.servers, graph.servers, **given)
+        across = inside(mixed, learn._replace(read_by=""), whole, parts, place)
         write, finish = whole.write, across.finish
         if learn.shared is not None:
             write = acting.viewing(write, learn.shared)

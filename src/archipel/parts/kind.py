@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from archipel.describe import Checked, Key
 from archipel.errors import BadInput
 from archipel.parts.compose import Parts, composed
+from archipel.parts.fits import MADE_OF, check_part
 from archipel.parts.protect.openly import Openly
 from archipel.parts.protect.sample import AtSample
 from archipel.parts.protect.word import AtWord
@@ -65,6 +66,12 @@ class Composition(Kind):
     share: Any = part("share", "what crosses a link, in place of this kind's own words")
     mix: Any = part("mix", "what is made of what was heard, in place of this kind's own way")
     ask: Any = part("ask", "whom a server asks, in place of this kind's own way")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in MADE_OF:
+            if getattr(self, name) is not None:
+                check_part(name, getattr(self, name))
 
     def own_parts(self, setup: Setup) -> Parts:
         """The parts that make this kind."""

@@ -45,6 +45,7 @@ from numba.np import linalg
 
 from archipel import draws, node
 from archipel.disk import cache_home
+from archipel.loading import REFUSED
 from archipel.simulate.lighter import lighter, needless
 
 asked, linalg.ensure_blas = linalg.ensure_blas, lambda: None  # asked at import: all of SciPy, which no kernel needs
@@ -317,7 +318,7 @@ def innermost(text: str) -> str:
     begin = next((i + 1 for i in range(at, -1, -1) if "Error: Failed" in lines[i]), 0)
     end = next((i for i in range(at, len(lines)) if lines[i].lstrip().startswith("During:")), len(lines))
     said = "\n".join(line[deep[at] :] for line in lines[begin:end]).strip()
-    return f"Node functions cannot use this (docs/new-algorithm.md says what they can):\n{said}"
+    return f"{REFUSED} (docs/new-algorithm.md says what they can):\n{said}"
 
 
 def entry(driver: Any, *arguments: Any) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from archipel.loading import IN_KERNEL
 from archipel.simulate.compile import build, compiling, entry
 from archipel.simulate.crew import ALONE, FAILED, HELPER, LEADER, NOTHING, OPEN, advancing, gate_of
 from archipel.simulate.instance import Instance
@@ -47,6 +48,7 @@ class CompiledEngine(Played):
         problems = [played(self.play, first, last, LEADER if self.orders else ALONE, *given)]
         problems += [self.done.get() for _ in self.orders]
         for problem in filter(None, problems):
+            problem.add_note(f'{IN_KERNEL}, in rounds {first} to {last - 1}; engine = "plain" says which')
             raise problem
 
 

@@ -62,6 +62,15 @@ def finish(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         mine.moves[0] += 1
 
 
+@kernel
+def idle(me: Any, inbox: Any, settings: Any) -> Any:
+    """Whether too few changes are there."""
+    count = me.mix.count[0]
+    for age in range(inbox.count.shape[0]):
+        count += inbox.count[age, 0]
+    return count < settings.mix.size
+
+
 @dataclass(frozen=True)
 class Buffered(Mix, Checked):
     """A server that moves once `size` changes are there, each weighed by how stale it is."""
@@ -81,4 +90,4 @@ class Buffered(Mix, Checked):
         table, real = np.zeros((ages, place.size), dtype), np.dtype(dtype).type
         inbox = Sums(table, table.copy())  # by age
         settings = Waits(self.size, real(self.step))
-        return MixPiece(hearing(share.fold), finish, inbox, state, settings, self.limit, leaves=BOUNDED)
+        return MixPiece(hearing(share.fold), finish, inbox, state, settings, self.limit, leaves=BOUNDED, idle=idle)

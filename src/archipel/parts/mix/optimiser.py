@@ -14,6 +14,7 @@ from archipel.describe import Checked, Key, key
 from archipel.errors import BadInput
 from archipel.node import assign, kernel
 from archipel.parts import BOUNDED, Mix, MixPiece, Node, Place, Settings, SharePiece
+from archipel.parts.fits import check_part
 from archipel.parts.mix.by_samples import BySamples
 from archipel.turns import Setup
 
@@ -23,6 +24,13 @@ class Moments(NamedTuple):
     second: Any  # empty without one
     was: Any  # the model before
     over: Any  # the state of the mix below
+
+
+class Heard(NamedTuple):
+    """What the mix below makes of words, and how many there were."""
+
+    over: Any
+    words: Any
 
 
 class Rates(NamedTuple):
@@ -43,7 +51,8 @@ def below(s: Any) -> Any:
 def hearing(hear: Any) -> Any:
     @kernel
     def heard(inbox: Any, said: Any, settings: Any, edge: Any) -> None:
-        hear(inbox, said, below(settings), edge)
+        hear(inbox.over, said, below(settings), edge)
+        inbox.words[0] += 1
 
     return heard
 
@@ -66,26 +75,25 @@ def by_adam(me: Any, j: Any, change: Any, rates: Any) -> Any:
 
 
 @kernel
-def is_same(a: Any, b: Any) -> Any:
-    other = 0
-    for j in range(a.shape[0]):
-        if a[j] != b[j]:
-            other += 1
-    return other == 0
+def never(me: Any, inbox: Any, settings: Any) -> Any:
+    """Most mixes make something of every word."""
+    return False
 
 
 @cache
-def finishing(finish: Any, rule: Any, among: bool) -> Any:
+def finishing(finish: Any, rule: Any, among: bool, idle: Any) -> Any:
     @kernel
     def optimised(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
         """What the mix below would change, from where the server was, or a peer when its round began.
 
-        A round in which a server heard nothing, or waits for more, is none of the optimiser's.
+        A round in which a server heard nothing, or waits for more, is none of the optimiser's. One in which the mean
+        change is zero is.
         """
         assign(me.mix.was, me.before if among else me.model)
         node = Node(me.model, me.before, me.learn, me.protect, me.share, me.mix.over, me.across)
-        finish(node, inbox, below(settings), moment)
-        if not among and is_same(me.model, me.mix.was):
+        waits = not among and (inbox.words[0] == 0 or idle(node, inbox.over, below(settings)))
+        finish(node, inbox.over, below(settings), moment)
+        if waits:
             return
         for j in range(me.model.shape[0]):
             change = me.model[j] - me.mix.was[j]
@@ -145,6 +153,7 @@ def under(over: Mix | None) -> Mix:
 
 def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece, place: Place) -> MixPiece:
     """A mix piece with an optimiser upon it."""
+    check_part("mix", under(over), "mix.over")
     inner = under(over).make(setup, share, place)
     if inner.weight is not None or inner.settle is not None:
         right = "another: an optimiser would undo the mass that it carries"
@@ -157,7 +166,8 @@ def optimised(over: Any, rule: Any, rates: Any, setup: Setup, share: SharePiece,
     second = np.full(rows if rule is by_adam else (rows[0], 0), tau * tau, place.dtype)
     return inner._replace(
         hear=hearing(inner.hear),
-        finish=finishing(inner.finish, rule, among),
+        finish=finishing(inner.finish, rule, among, inner.idle or never),
+        inbox=Heard(inner.inbox, np.zeros(1, place.dtype)),
         state=Moments(zeros, second, zeros.copy(), inner.state),
         settings=Rates(real(rates[0]), real(rates[1]), real(rates[2]), tau, inner.settings),
         before=inner.before or among,

@@ -82,6 +82,16 @@ def gather(inbox: Any) -> Any:
 
 
 @kernel
+def idle(me: Any, inbox: Any, settings: Any) -> Any:
+    """Whether no word was finite."""
+    finite = 0
+    for i in range(inbox.heard.shape[0]):
+        if inbox.heard[i] > 0 and is_finite(inbox.words[i]):
+            finite += 1
+    return finite == 0
+
+
+@kernel
 def as_said(inbox: Any, count: Any, model: Any) -> None:
     """Coordinates count one by one: what was not said is missing."""
 
@@ -142,7 +152,7 @@ class Robust(Mix, Checked):
         hear = (hearing if share.whole else hearing_parts)(share.fold)
         return MixPiece(
             hear, finish, self.inbox(share, place), empty(place.receivers), self.settings(), self.limit,
-            leaves=ROUND if self.by_coordinate else (), unweighted=True,
+            leaves=ROUND if self.by_coordinate else (), unweighted=True, idle=idle,
         )  # fmt: skip
 
     def inbox(self, share: SharePiece, place: Place) -> Heard:
