@@ -201,6 +201,9 @@ class Observer(Watcher):
         record.left = node_number(host)
         if kind in (wire.ACK, wire.LOST, wire.GOT, wire.HAVE):
             return
+        again = data, mark, other.mine, other.theirs
+        if record.again.get(to) == again:  # byte for byte what was last looked at: most of a long wait is that
+            return
         if near(seq, posted) >= posted:
             raise Wrong(f"{host.name} sends to {to} a letter that no checkpoint that survives holds")
         if kind == wire.SOME:  # it is what it is a piece of, in which it must have its place
@@ -224,6 +227,7 @@ class Observer(Watcher):
             self.words.setdefault((host.name, turn, n), set()).add(body)
             if host.node.account.private:
                 self.paid(host, record, turn, n, body)
+        record.again[to] = again
 
     def paid(self, host: Host, record: Record, turn: int, n: int, body: bytes) -> None:
         """What was charged, and survives, covers all that the wire has seen."""

@@ -45,6 +45,7 @@ class Record:
         self.said: dict[tuple[int, int], set[bytes]] = {}  # (turn, round) -> what its functions said
         self.told: dict[tuple[str, int, int], set[bytes]] = {}  # (to, turn, round) -> what they told
         self.posted: defaultdict[str, list[bytes]] = defaultdict(list)  # words and answers since the last checkpoint
+        self.again: dict[str, Any] = {}  # to whom -> the letter that was last looked at, and under which checkpoint
         self.words = 0  # that were taken and not put anywhere yet
         self.played: float | None = None  # since when it has nothing further to do, in this life
         self.over: float | None = None  # when it ended

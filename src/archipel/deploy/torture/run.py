@@ -153,8 +153,12 @@ def watch(world: Simulation, observer: Observer, chosen_here: Setting) -> None:
     rounds, interval = chosen_here.federation.rounds, chosen_here.interval
     end = 3 * rounds * max(interval, chosen_here.federation.deploy.deadline) + 10 * chosen_here.bound
 
+    waiting = list(world.hosts.values())
+
     def over() -> bool:
-        return all(host.done or host.unaware for host in world.hosts.values())
+        while waiting and (waiting[-1].done or waiting[-1].unaware):
+            waiting.pop()
+        return not waiting
 
     while world.time < end and world.queue and not over():
         world.run(min(end, world.time + max(chosen_here.bound / 4, 1.0)), over)
