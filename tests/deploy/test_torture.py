@@ -43,7 +43,7 @@ def test_two_hundred_seeds(first):
 
 @pytest.mark.parametrize(("seed", "what"), CORPUS, ids=[seed for seed, _ in CORPUS])
 def test_seeds_that_once_broke_a_promise(seed, what):
-    assert not play(int(seed)).wrong, what
+    assert not played(int(seed)).wrong, what
 
 
 @pytest.mark.long
@@ -60,7 +60,8 @@ def test_ctrl_c_ends_a_torture_with_what_was_played():
     def pressed(figures):
         raise KeyboardInterrupt
 
-    figures = torture(range(10_000), jobs=1, look=pressed)
+    brief = Federation(Synthetic(clients=2, features=6, test=5), PaoFed(step=0.2), rounds=3)
+    figures = torture(range(10_000), brief, jobs=1, look=pressed)
     assert figures.interrupted and figures.seeds == 1
 
 
