@@ -217,6 +217,11 @@ def test_keys_for_each_to_be_handed_over(folder, archipel):
     each = ("federation.toml", "roster.csv", "keys/authority.pem")
     wanted = {f"{name}/{file}" for name in SIZES for file in (*each, f"keys/{name}.pem", f"keys/{name}.key")}
     assert given == wanted
+    own = folder / "out" / "buoy-1" / "federation.toml"
+    own.write_text(edited := own.read_text() + "# a site's own note\n")
+    said = archipel("keys", "federation.toml", "--sites", "out")
+    assert said.status == 0 and "federation.toml.before" in said.err
+    assert own.with_name("federation.toml.before").read_text() == edited and "own note" not in own.read_text()
 
 
 def test_a_site_is_where_its_data_are(tmp_path):

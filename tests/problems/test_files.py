@@ -89,6 +89,7 @@ def test_npz_files_by_pattern(tmp_path):
         ("x,y\n1,2\n,4\n", ["line 3, column x: ''", "a number"]),
         ("x,y\n1,2\n\nnan,4\n", ["line 4, column x: 'nan'", "finite"]),
         ("x,y\n1,inf\n", ["line 2, column y: 'inf'", "finite"]),
+        ("x,y\n1,2\n12_5,4\n", ["line 3, column x: '12_5'", "number"]),  # Python takes it for 125
         ("x,y\n1,2\n1,2,3\n", ["line 3, with 3 cells", "2 cells"]),
         ("x,y\n1\n", ["line 2, with 1 cells", "2 cells"]),
         ("x,x,y\n1,2,3\n", ["column 2: 'x'", "name of its own"]),

@@ -218,8 +218,12 @@ def hand_over(site: Path, description: Path, keys: Path, name: str, inside: str)
         if where not in OWN:
             rewrite(table, where, take)
     for path, source in copies.items():
-        (site / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, site / path)
+        there = site / path
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if there.is_file() and source.parent != keys and there.read_bytes() != source.read_bytes():
+            there.replace(there.with_name(f"{there.name}.before"))
+            warn(f"{there} was there and was another one: it is {there.name}.before now.")
+        shutil.copy(source, there)
 
 
 def torture(

@@ -14,6 +14,8 @@ POSITIVE = ("1", "yes", "true", "positive", "y", "t", "+")  # of two labels, the
 def as_numbers(cells: Any) -> tuple[Any, list[int]]:
     """A column as numbers, NaN where a cell is missing, and the places of what is neither."""
     try:
+        if any(isinstance(cell, str) and "_" in cell for cell in cells):
+            raise ValueError("12_5 may be a name: Python takes it for 125")
         numbers = np.asarray(cells, float)
     except ValueError:
         numbers = np.array([float(cell) if is_number(cell) else np.nan for cell in cells])
@@ -23,6 +25,13 @@ def as_numbers(cells: Any) -> tuple[Any, list[int]]:
 
 
 def is_number(cell: Any) -> bool:
+    """Whether a cell is a number.
+
+    >>> is_number(" 1e3 "), is_number("12_5")
+    (True, False)
+    """
+    if isinstance(cell, str) and "_" in cell:
+        return False
     try:
         float(cell)
     except (TypeError, ValueError):
