@@ -629,7 +629,7 @@ def test_decimal_commas_are_read_and_left_as_they_are(made, archipel, tmp_path):
     assert line == f"400,5;a;12,25;so, so;{float(wanted[0])!r}".replace(".", ",")
 
 
-def test_a_network_that_predicts_numbers(tmp_path):
+def test_a_network_that_predicts_numbers(tmp_path, archipel):
     pytest.importorskip("torch")
     runtime = pytest.importorskip("onnxruntime")
     from archipel import Deep, FedAvgDeep
@@ -647,6 +647,20 @@ def test_a_network_that_predicts_numbers(tmp_path):
     save(bundle, tmp_path / "model.onnx")
     (said,) = runtime.InferenceSession(tmp_path / "model.onnx").run(["prediction"], {"rows": x_test})
     assert said.shape == found.shape and np.abs(said - found).max() < 1e-5
+
+    def told(**arrays):
+        np.savez(tmp_path / "new.npz", **arrays)
+        out = str(tmp_path / "told.csv")
+        return archipel("predict", str(tmp_path / "out" / "model.npz"), str(tmp_path / "new.npz"), "--out", out)
+
+    missing = np.where(np.arange(30)[:, None] == 3, np.nan, x_test)
+    said = told(x=missing, y=np.sin(x_test[:, 0]))
+    header, *lines = (tmp_path / "told.csv").read_text().splitlines()
+    assert said.status == 0 and "rmse" in said.out + said.err and header == "y predicted" and lines[3] in ("", '""')
+    assert [float(line) for n, line in enumerate(lines) if n != 3] == pytest.approx(np.delete(found, 3).tolist())
+    for arrays in ({"y": x}, {"x": x_test[:, :4]}, {"x": x_test, "y": x}, {"x": x_test / 0.0}, {"x": np.array(["a"])}):
+        said = told(**arrays)
+        assert said.status == 2 and "new.npz" in said.err, arrays
 
 
 # --- data sets that come by name ------------------------------------------------------------------------------------

@@ -19,14 +19,17 @@ Module = Annotated[
 
 def predict(
     model: Model,
-    data: Annotated[Path, typer.Argument(help="A csv with the model's columns; others may be there.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="A csv with the model's columns, others may be there; or an npz with x, and y if known."),
+    ],
     client: Client = None,
     out: Annotated[Path, typer.Option("--out", help="The csv to write: the rows, and the prediction.")] = Path(
         "predictions.csv"
     ),
     module: Module = None,
 ) -> None:
-    """Predict, in the units of the data: every row of a csv with the prediction beside it.
+    """Predict, in the units of the data: each row of a csv with the prediction beside it; of an npz, predictions alone.
 
     A row that lacks a value has none. Where the target is among the columns, the error is said too, of the rows that
     have one.
@@ -40,8 +43,12 @@ def predict(
 
     loaded = load(model)
     keep(out, model, data)
-    frame, given = loaded.framed(), read(data)
-    rows, truth = inputs_of(frame, given), truth_of(frame, given)
+    frame = loaded.framed()
+    if data.suffix == ".npz":
+        given, rows, truth = read_arrays(frame, data)
+    else:
+        given = read(data)
+        rows, truth = inputs_of(frame, given), truth_of(frame, given)
     rows, said = with_means(frame, rows)
     whole = ~np.isnan(rows).reshape(len(rows), -1).any(1)
     beside = predicted(loaded, rows[whole], client, own_module(module, frame))
@@ -129,6 +136,33 @@ def read(path: Path) -> Table:
             raise BadInput("data", f"{path.name}, line {number}", f"{len(header)} cells, as the header has")
     where = [f"line {number}" for number, _ in lines[1:]]
     return Table(path, header, [cells for _, cells in lines[1:]], where, separator)
+
+
+def read_arrays(frame: Any, path: Path) -> tuple[Table, Any, Any]:
+    """Rows without cells to write, their x, and their y as `truth_of` has it."""
+    import numpy as np
+
+    from archipel.errors import BadInput
+    from archipel.problems.cells import label_of
+    from archipel.problems.datasets.npz import arrays_in
+    from archipel.problems.frame import NUMBER, numbers
+
+    if not path.is_file():
+        raise BadInput("data", str(path), "an npz file that exists")
+    arrays = arrays_in(path, "data", ("x",))
+    rows = numbers(f"data, {path.name}, x", arrays["x"])
+    if not rows.ndim or rows.size != len(rows) * np.prod(frame.inputs):
+        raise BadInput("data", f"{path.name}, x of shape {rows.shape}", f"rows of shape {tuple(frame.inputs)}")
+    if np.isinf(rows).any():
+        raise BadInput("data", f"{path.name}, x with infinite numbers", "finite ones, or NaN where a value is missing")
+    rows, truth = rows.reshape(len(rows), *frame.inputs), arrays.get("y")
+    if truth is not None and truth.shape != (len(rows),):
+        raise BadInput("data", f"{path.name}, y of shape {truth.shape}", f"one for each of the {len(rows)} rows")
+    if truth is not None and frame.predicts == NUMBER:
+        truth = numbers(f"data, {path.name}, y", truth)
+    elif truth is not None:
+        truth = np.array([label_of(label) for label in truth.tolist()])
+    return Table(path, [], [[] for _ in rows], [], ","), rows, truth
 
 
 def inputs_of(frame: Any, given: Table) -> Any:
