@@ -5,7 +5,8 @@ import random
 import subprocess
 import sys
 import tracemalloc
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from archipel.deploy.torture.disk import LARGE, SimulatedDisk
 from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
-from archipel.deploy.trace import MOST, Trace, entries
+from archipel.deploy.trace import MOST, ROWS, Trace, entries
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
 
@@ -172,6 +173,42 @@ def test_a_trace_does_not_grow_for_ever():
     again = Trace(disk)
     rounds = [entry["round"] for entry in entries(again.file.read())[0]]
     assert len(rounds) <= MOST and again.last == rounds[-1] == 3 * MOST - 1 and rounds == sorted(rounds)
+
+
+class Killed(Exception):
+    """The process ends, the machine does not."""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_rows_of_an_earlier_life_do_not_come_back_with_the_power(killed):
+    """Also if the process ends between cutting a torn row off and what comes next."""
+    torn = 0
+    for key in range(200):
+        disk = SimulatedDisk("a", True)
+        trace = Trace(disk)
+        disk.sync()
+        for n in (0, 5):
+            trace.write({"round": n})
+        disk.lose_power(2 * key)
+        size = len(disk.names[ROWS].now)
+        if killed:
+            disk.point = partial(end_once_cut, disk, size)
+            with suppress(Killed):
+                Trace(disk)
+            disk.point = lambda: None
+        trace = Trace(disk)
+        torn += trace.size < size
+        if trace.last < 5:
+            trace.write({"round": 5})
+        disk.lose_power(2 * key + 1)
+        rounds = [entry["round"] for entry in entries(disk.names[ROWS].now)[0]]
+        assert rounds == sorted(set(rounds)), key
+    assert torn > 50
+
+
+def end_once_cut(disk, size):
+    if len(disk.names[ROWS].now) < size:
+        raise Killed
 
 
 # --- the disk -------------------------------------------------------------------------------------------------------

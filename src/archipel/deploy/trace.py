@@ -27,7 +27,9 @@ class Trace:
         while (data := entry(self.file.read, self.size)) is not None:  # one by one: all may be more than memory holds
             self.size, self.count = self.size + ENTRY.size + len(data), self.count + 1
             self.last = max(self.last, unpacked(data)["round"])
-        self.file.truncate(self.size)
+        if self.file.read(self.size, 1):
+            self.file.truncate(self.size)
+        self.file.sync()  # or what was cut off, here or by a process killed then, comes back behind new entries
 
     def write(self, record: dict[str, Any]) -> None:
         parts, check = parts_of(record), 0

@@ -6,6 +6,7 @@ A fault is a line of data: a history can be cut down, fault by fault, and the re
 from collections import Counter
 from typing import Any, NamedTuple
 
+from archipel.deploy.node import IDLE
 from archipel.deploy.store import FILES
 from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.hostile import hostile, posing
@@ -242,8 +243,11 @@ class Faults:
 
     def revoke(self, host: Host, fault: Fault) -> None:
         """Its certificate is no longer good. Whether it knows that or goes on: nobody hears it."""
-        self.simulation.revoked |= {host.name}
+        world = self.simulation
+        world.revoked |= {host.name}
         host.unaware = bool(fault.which & 1)
+        for other in [*world.hosts.values(), *world.twins]:  # whoever waits for letters looks around all the same
+            world.at(world.time + IDLE, world.beat, other)
 
     # --- people -------------------------------------------------------------------------------------------------------
 
