@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests src docs README.md
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder # as tests/conftest.py has them
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder # as tests/conftest.py has them
 
 test test-long: export PYTHONDONTWRITEBYTECODE = # tests start many processes: byte code that is kept starts them sooner
 
