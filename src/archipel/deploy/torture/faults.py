@@ -11,6 +11,7 @@ from archipel.deploy.store import FILES
 from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.hostile import hostile, posing
 from archipel.deploy.torture.simulation import Host, Simulation
+from archipel.deploy.wire import HEADER
 
 FAIR = ("kill", "power", "full", "error", "cut", "part", "loss", "repeat", "late", "step", "pause", "slow")
 FOUL = ("flip", "old", "wipe", "twin", "lie")  # what no node can undo: it may halt, never be wrong
@@ -121,7 +122,9 @@ class Faults:
         self.simulation, self.trouble = simulation, Trouble(simulation)
         self.copies: dict[str, dict[str, bytes]] = {}
         self.foul: Counter[str] = Counter()  # whose state was tampered with
-        self.gone: set[str] = set()  # whose letters are lost for good: another took them, or they were on a lost disk
+        self.gone: set[str] = (
+            set()
+        )  # whose letters are lost for good: others took them, a lost disk had them, or a liar
         self.lied: set[tuple[str, str]] = set()  # who, and to whom
         for fault in faults:
             simulation.at(fault.at, self.happens, fault)
@@ -272,6 +275,10 @@ class Faults:
             return False
         self.lied.add((host.name, fault.other))
         frames = [hostile(mix(fault.which, i), host.node, fault.other) for i in range(1 + fault.which % 8)]
+        other = host.node.office.neighbours[fault.other]
+        said = [HEADER.unpack_from(data)[4] for data in frames if len(data) >= HEADER.size]
+        if other.next_in > other.safe_in and other.next_in & 0xFFFF in said:
+            self.gone.add(host.name)  # it acknowledges what it has not saved yet, and may lose that
         for data in frames + posing(fault.which, host.node, self.simulation.hosts[fault.other].node):
             self.simulation.counts["hostile frames"] += 1
             self.simulation.at(self.simulation.time, self.simulation.deliver, host.name, fault.other, data)
