@@ -1,6 +1,6 @@
-"""PGFL at the size that was promised: 10,000 clients on 100 servers, 60 parameters, 200 rounds within two minutes."""
-
-import time
+"""PGFL at the size that was promised: 10,000 clients on 100 servers, 60 parameters, 200 rounds (within two minutes: it is
+a row of `archipel bench`).
+"""
 
 import pytest
 
@@ -15,9 +15,6 @@ LARGE = Federation(
 
 
 @pytest.mark.long
-def test_ten_thousand_clients_in_two_minutes():
-    """Compilation, measurements and all; on two cores it takes far less."""
-    begun = time.perf_counter()
+def test_ten_thousand_clients_learn():
     result = LARGE.run()
-    assert time.perf_counter() - begun < 120
     assert result.final("msd") < 0.1 * result.curve("msd")[0][1]

@@ -1,4 +1,6 @@
-"""What a federation of networks costs beside bare PyTorch, and clipping beside Opacus: `benchmarks/deep.py`, held."""
+"""A federation of networks does what bare PyTorch does, and clipping what Opacus does: `benchmarks/deep.py`, which also
+measures what that costs.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -8,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "deep.py"
-DEARER = 1.15
 
 
 @pytest.fixture
@@ -24,16 +25,13 @@ def benchmark():
 
 
 @pytest.mark.long
-def test_a_round_of_ten_clients_costs_what_bare_pytorch_costs(benchmark, tmp_path):
-    found = benchmark.rounds("cnn", 7, tmp_path)
-    assert found["ratio"] <= DEARER, found
+def test_a_round_of_ten_clients_is_that_of_bare_pytorch(benchmark, tmp_path):
+    found = benchmark.rounds("cnn", 1, tmp_path)
     assert found["models_apart"] < 1e-2  # the same batches and arithmetic, in single precision
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("widths", "repeats"), [((8, 16, 32), 15), ((32, 64, 512), 4)])
-def test_clipping_costs_no_more_than_opacus(benchmark, widths, repeats):
+@pytest.mark.parametrize("widths", [(8, 16, 32), (32, 64, 512)])
+def test_clipped_gradients_are_those_of_opacus(benchmark, widths):
     pytest.importorskip("opacus")
-    found = benchmark.clipping(widths, repeats)
-    assert found["ratio"] <= DEARER, found
-    assert found["sums_apart"] < 1e-4
+    assert benchmark.clipping(widths, 1)["sums_apart"] < 1e-4
