@@ -14,7 +14,7 @@ import pytest
 from harness import Village
 from mutants import MUTANTS
 
-from archipel import Federation, PaoFed, Synthetic
+from archipel import Environment, Federation, PaoFed, Synthetic
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy.exchange import CROWDED
 from archipel.deploy.post import LOG
@@ -24,6 +24,8 @@ from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
 from archipel.deploy.trace import MOST, ROWS, Trace, entries
+from archipel.environment import Attack
+from archipel.errors import BadInput
 from archipel.problems.networked import Regression
 from archipel.topology import Peers
 
@@ -273,3 +275,10 @@ def test_a_users_own_federation_is_tortured():
     for seed in range(5):
         outcome = play(seed, federation)
         assert outcome.family == "given" and not outcome.wrong, outcome
+
+
+def test_liars_of_a_description_are_no_broken_promise():
+    """Only the simulator plays them: a sentence, not a seed."""
+    lying = Federation(Synthetic(clients=4), PaoFed(), Peers(), Environment(attack=Attack(share=0.5)), rounds=3)
+    with pytest.raises(BadInput, match="only the simulator plays clients that lie"):
+        play(0, lying)

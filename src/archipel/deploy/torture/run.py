@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from archipel.deploy.post import LOG
+from archipel.deploy.roster import refuse_attack
 from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.families import families
 from archipel.deploy.torture.faults import Fault, Faults, chosen
@@ -97,6 +98,7 @@ BOUND = 60.0  # seconds in which, beyond its own time, a round ends when faults 
 def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace: bool = False) -> Outcome:
     """Play a seed to its end, with its own faults or with those that are given."""
     chosen_here = setting(seed, given)
+    refuse_attack(chosen_here.federation)
     observer = Observer()
     pace = chosen_here.federation.deploy.pace
     world = Simulation(chosen_here.federation, seed, observer, 0.0 if pace == "clock" else chosen_here.interval)
