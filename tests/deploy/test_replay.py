@@ -10,7 +10,7 @@ from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, 
 from archipel.algorithms.deep import DpFedAvgDeep, FedAvgDeep, MirrorDeep
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedBuff, Scaffold
 from archipel.algorithms.gossip import Gossip
-from archipel.algorithms.mirror import DualAveraging, MirrorDescent
+from archipel.algorithms.mirror import DualAveraging, MirrorDescent, OnlinePushSum, SaddleMirrorDescent
 from archipel.algorithms.npfl import NpflRl
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
@@ -21,6 +21,7 @@ from archipel.parts.protect.in_turn import InTurn
 from archipel.parts.share.top_k import TopK
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
+from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
 from archipel.topology import Digraph, Peers, Servers, Star
 
@@ -125,6 +126,19 @@ def test_the_same_model_when_nodes_are_killed_and_letters_get_lost(name, engines
     village.run(each)
     assert sum(host.lives for host in village.hosts.values()) > len(village.nodes) + 5
     assert_same(village, engine_of(engines, name))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "topology"),
+    [(SaddleMirrorDescent(), Peers(shape="ring")), (OnlinePushSum(), Star())],
+    ids=["peers", "star"],
+)
+def test_in_float32_numbers_are_rounded_where_a_simulation_rounds_them(algorithm, topology):
+    """A float32 times a number of Python's is rounded at once, times one of NumPy's it is not."""
+    problem = Drifting(clients=4, size=4, test=10)
+    village = Village(Federation(problem, algorithm, topology, precision="float32", rounds=22))
+    village.run()
+    assert_same(village, simulated(village.federation))
 
 
 def test_a_recorded_schedule_is_followed(tmp_path, engines):

@@ -7,6 +7,8 @@ announce, say and merge (a Turn). A step runs as soon as it has what it needs. B
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from archipel.deploy import pace as waiting
 from archipel.deploy import wire
 from archipel.deploy.accounts import Account
@@ -424,7 +426,7 @@ class Player:
         clear(inbox)
         for s in said:
             other = known[s.who]
-            weight = weights[s.said % len(weights)].get(other.number, 0.0)
+            weight = np.float64(weights[s.said % len(weights)].get(other.number, 0.0))  # as an engine's
             late = (self.round - s.said) % (self.plan.late + 1)  # when it came, before it was put back
             edge = Edge(other.number, weight, late, s.said, places[s.who])
             try:
