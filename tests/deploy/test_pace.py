@@ -210,6 +210,17 @@ def test_a_node_that_is_done_before_it_met_anybody_still_reports():
     assert wire.QUIET in {data[0] & 15 for sender, _, data in village.seen.sent if sender == "client-0"}
 
 
+def test_who_restarts_in_a_replay_does_not_wait_for_one_that_was_revoked():
+    village = Village(PEERS.with_(rounds=300), patience=1.0)
+    here, gone = min(village.roster.edges)
+    village.until(lambda: village.nodes[here].player.round >= 5)
+    village.world.revoked = frozenset({gone})
+    village.until(lambda: village.nodes[here].office.neighbours[gone].left)
+    village.kill(here, back=1.0)
+    village.until(lambda: village.hosts[here].done or village.hosts[here].sentence)
+    assert village.nodes[here].player.finished, village.hosts[here].sentence
+
+
 @pytest.mark.parametrize("how", ["replay", "quorum"])
 def test_a_missing_peer(how, caplog):
     """In a replay nothing goes on without it: one sentence. By quorum the others go on, and say so."""
