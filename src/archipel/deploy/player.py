@@ -365,7 +365,7 @@ class Player:
     def goes_on(self, what: str, i: int, missing: list[int], total: int) -> bool:
         """Whether enough of those who are waited for are there; if none will be, whether others are, to go on with.
 
-        A server goes on when others have: it has no data of its own that tell it how fast.
+        A server goes on when others have, its clients or the servers: it has no data of its own that tell it how fast.
         """
         if self.pace.enough(what, self.round, missing, total, self.since):
             return True
