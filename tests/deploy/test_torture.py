@@ -15,6 +15,7 @@ from harness import Village
 from mutants import MUTANTS
 
 from archipel import Federation, PaoFed, Synthetic
+from archipel.algorithms.mirror import MirrorDescent
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy.exchange import CROWDED
 from archipel.deploy.post import LOG
@@ -24,8 +25,10 @@ from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
 from archipel.deploy.trace import MOST, ROWS, Trace, entries
+from archipel.privacy.policy import Privacy
+from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
-from archipel.topology import Peers
+from archipel.topology import Digraph, Peers
 
 CORPUS = [
     line.split(None, 1)
@@ -273,3 +276,10 @@ def test_a_users_own_federation_is_tortured():
     for seed in range(5):
         outcome = play(seed, federation)
         assert outcome.family == "given" and not outcome.wrong, outcome
+
+
+def test_who_has_spent_a_budget_passes_on_what_it_heard_and_pays_for_nothing():
+    half = Privacy(epsilon=4.0, clip=0.5, noise=1.0)
+    federation = Federation(Drifting(clients=3, size=4, test=5), MirrorDescent(), Digraph(), privacy=half, rounds=20)
+    for seed in range(3):
+        assert not (outcome := play(seed, federation)).wrong, outcome

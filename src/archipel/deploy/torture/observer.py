@@ -19,7 +19,7 @@ import numpy as np
 from archipel.deploy import wire
 from archipel.deploy.accounts import JOURNAL
 from archipel.deploy.store import FILES, parse
-from archipel.deploy.torture.record import CARRY, Mark, Record, content, entry_of, spent_by
+from archipel.deploy.torture.record import CARRY, Mark, Record, content, counted_by, entry_of, spent_by
 from archipel.deploy.torture.reference import Did, Reference, Wrong
 from archipel.deploy.torture.simulation import Host, Simulation, Watcher
 from archipel.deploy.trace import ROWS, entries
@@ -69,14 +69,15 @@ class Observer(Watcher):
             raise Wrong(f"{host.name} came back at checkpoint {number}; something left it under {record.left}")
         if number == 1:  # a new store
             pairs = {name: (n.mine, n.theirs, 0, 0) for name, n in node.office.neighbours.items()}
-            record.marks, record.left, record.reference = {1: Mark(pairs, 0, spent_by(node))}, 1, None
+            mark = Mark(pairs, 0, spent_by(node), counted_by(node))
+            record.marks, record.left, record.reference = {1: mark}, 1, None
             record.first = mapped(np.array, node.player.me)
             record.spent = list(getattr(getattr(node.account, "own", None), "charges", ()))
         elif number not in record.marks:
             raise Wrong(f"{host.name} found a checkpoint that it never wrote")
         del record.log[record.marks[number].log :]
         record.marks = {n: mark for n, mark in record.marks.items() if n <= number}
-        record.safe = None, 0
+        record.safe, record.counted = (None, 0), record.marks[number].counted
         record.posted.clear()
         record.words, record.played, record.heard = 0, None, {}
         if record.done > len(record.log) or record.reference is None:
@@ -98,7 +99,7 @@ class Observer(Watcher):
         def saved(state: dict[str, Any]) -> None:
             neighbours = node.office.neighbours
             pairs = {name: (n.mine, n.theirs, n.next_out, n.taken) for name, n in neighbours.items()}
-            record.marks[node.store.number + 1] = Mark(pairs, len(record.log), spent_by(node))
+            record.marks[node.store.number + 1] = Mark(pairs, len(record.log), spent_by(node), record.counted)
             record.check_size(host.name, node, state)
             record.check_outboxes(host.name, node)
             save(state)
@@ -151,6 +152,9 @@ class Observer(Watcher):
             log.append(Did("act", i, (moment, seen, came, body, list(secret.drawn))))
             if came == SAID:
                 record.said.setdefault((i, int(moment.round)), set()).add(body)
+                if counted_by(node) == record.counted:
+                    record.free.add((i, int(moment.round), body))
+                record.counted = counted_by(node)
             return came
 
         def tell(me: Any, said: Any, settings: Any, moment: Any) -> Any:
@@ -232,7 +236,7 @@ class Observer(Watcher):
     def paid(self, host: Host, record: Record, turn: int, n: int, body: bytes) -> None:
         """What was charged, and survives, covers all that the wire has seen."""
         key = turn, n, blake2b(body, digest_size=16).digest()
-        if key in record.released:
+        if key in record.released or (turn, n, body) in record.free:
             return
         record.released.add(key)
         lines = host.disk.survives(JOURNAL).splitlines()
