@@ -25,6 +25,8 @@ from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
 from archipel.deploy.trace import MOST, ROWS, Trace, entries
+from archipel.environment import Attack, Environment
+from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
@@ -276,6 +278,12 @@ def test_a_users_own_federation_is_tortured():
     for seed in range(5):
         outcome = play(seed, federation)
         assert outcome.family == "given" and not outcome.wrong, outcome
+
+
+def test_what_no_node_would_start_with_is_refused():
+    problem, lies = Synthetic(clients=4, features=6, test=5), Environment(attack=Attack(share=0.5))
+    with pytest.raises(BadInput, match="only the simulator plays clients that lie"):
+        play(1, Federation(problem, PaoFed(step=0.2), environment=lies, rounds=4))
 
 
 def test_who_has_spent_a_budget_passes_on_what_it_heard_and_pays_for_nothing():

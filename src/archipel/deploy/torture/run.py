@@ -105,6 +105,8 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
         raise BadInput("algorithm.protect.kind", "summed", right)
     if chosen_here.federation.problem.finds_units:
         raise BadInput("problem.scale", "private", "a table of units: faults begin with the first round")
+    for name in world.hosts if given is not None else ():
+        world.view(name)  # what no node would start with is refused
     world.latency, world.piece, world.first = chosen_here.latency, chosen_here.piece, chosen_here.first
     world.trace = [] if trace else None
     for host in world.hosts.values():
