@@ -11,7 +11,7 @@ from archipel.algorithms.deep import DpFedAvgDeep, FedAvgDeep, MirrorDeep
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedBuff, Scaffold
 from archipel.algorithms.gossip import Gossip
 from archipel.algorithms.mirror import DualAveraging, MirrorDescent, OnlinePushSum, SaddleMirrorDescent
-from archipel.algorithms.npfl import NpflRl
+from archipel.algorithms.npfl import Npfl, NpflRl
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
@@ -53,6 +53,12 @@ TABLE = {
         Regression(clients=6), ZcdpNfl(), Peers(mean_degree=2.5), AWAY, Privacy(epsilon=2.0, clip=1.0), rounds=25
     ),
     "zcdp-nfl-servers": Federation(Regression(clients=6), ZcdpNfl(), Servers(servers=3, shape="ring"), AWAY, rounds=15),
+    "npfl-discover": Federation(
+        Related(clients=3, tasks=2, size=4, samples=(3, 6), test=9),
+        Npfl(look=2),
+        Peers(shape="complete", clusters="discover"),
+        rounds=12,
+    ),
     "npfl-rl": Federation(RELATED, NpflRl(), Peers(mean_degree=4.0, clusters=2), AWAY, rounds=12),
     "pgfl": Federation(RELATED, Pgfl(some=2, tau=0.3), RING, AWAY, rounds=12),
     "pgfl-published": Federation(RELATED, Pgfl(form="published", tau=0.3), RING, AWAY, rounds=12),

@@ -58,6 +58,9 @@ class Player:
         self.delayed: list[Delayed] = []
         self.kept = [1.0] * len(self.plan.turns)
         self.was_there: list[list[int]] = [[] for _ in self.plan.turns]  # the last rounds in which it was
+        acts = (i for i in view.order if isinstance(self.plan.turns[i], Turn))
+        first = next((i for i in acts if self.plan.turns[i].sender == view.member.role), -1)
+        self.learns_in = first if view.has_data else -1  # in later turns it only says what else it knows
         self.messages = [0] * len(self.plan.turns)
         self.updates = 0
         self.too_late = 0
@@ -336,7 +339,7 @@ class Player:
         seen = self.data if has_data else self.view.nothing
         came = turn.act(self.me, seen, word, self.plan.settings, moment)
         self.account.paid(self.round, self.me)
-        self.updates += has_data and bool(came) and not (self.masks and i > 1)
+        self.updates += i == self.learns_in and bool(came)
         if came != SAID or not self.present:
             return None, 0
         late = int(delay(self.view.conditions, moment)) if has_data and self.pace.replay else 0
