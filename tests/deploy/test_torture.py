@@ -16,6 +16,7 @@ from mutants import MUTANTS
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.mirror import MirrorDescent
+from archipel.algorithms.npfl import NpflRl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy.exchange import CROWDED
 from archipel.deploy.post import LOG
@@ -25,10 +26,12 @@ from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
 from archipel.deploy.trace import MOST, ROWS, Trace, entries
+from archipel.deployment import Deployment
 from archipel.environment import Attack, Environment
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
 from archipel.problems.drifting import Drifting
+from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression
 from archipel.topology import Digraph, Peers
 
@@ -278,6 +281,14 @@ def test_a_users_own_federation_is_tortured():
     for seed in range(5):
         outcome = play(seed, federation)
         assert outcome.family == "given" and not outcome.wrong, outcome
+
+
+def test_who_was_put_back_in_a_replay_and_counts_anew_may_be_waited_for():
+    """What it had answered its neighbours do not have any more."""
+    problem, some = Linear(clients=4, size=4, samples=6, test=10), Environment(availability=0.7)
+    replay = Deployment(pace="replay")
+    federation = Federation(problem, NpflRl(), Peers(shape="ring"), some, rounds=12, deploy=replay)
+    assert not (outcome := play(1622, federation)).wrong, outcome
 
 
 def test_what_no_node_would_start_with_is_refused():

@@ -93,7 +93,7 @@ class Observer(Watcher):
     def wrap(self, host: Host, record: Record) -> None:
         node = host.node
         save, take, stash, counts = node.store.save, node.office.take, node.player.mailbox.stash, node.player.counts
-        post = node.office.post
+        post, count_anew = node.office.post, node.office.count_anew
         player, names = node.player, node.player.mailbox.names
 
         def saved(state: dict[str, Any]) -> None:
@@ -108,6 +108,11 @@ class Observer(Watcher):
             post(to, kind, turn, round, body)
             if kind in CARRY:
                 record.posted[to].append(body)
+
+        def counted_anew(other: Any) -> None:
+            count_anew(other)
+            if self.tampered.get(host.name):
+                self.gone.add(host.name)  # it may have lost what it had answered, for which all wait in a replay
 
         def taken(name: str) -> Any:
             other = node.office.neighbours[name]
@@ -133,6 +138,7 @@ class Observer(Watcher):
             return bool(found)
 
         node.store.save, node.office.take, node.office.post = saved, taken, posted
+        node.office.count_anew = counted_anew
         node.player.mailbox.stash, node.player.counts = stashed, looked
         turns = tuple(self.watched(node, record, i, turn) for i, turn in enumerate(player.plan.turns))
         player.plan = player.plan._replace(turns=turns)
