@@ -16,7 +16,7 @@ from mutants import MUTANTS
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.mirror import MirrorDescent
-from archipel.algorithms.npfl import NpflRl
+from archipel.algorithms.npfl import Npfl, NpflRl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy.exchange import CROWDED
 from archipel.deploy.post import LOG
@@ -30,6 +30,7 @@ from archipel.deployment import Deployment
 from archipel.environment import Attack, Environment
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
+from archipel.problems.clustered import Related
 from archipel.problems.drifting import Drifting
 from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression
@@ -289,6 +290,14 @@ def test_who_was_put_back_in_a_replay_and_counts_anew_may_be_waited_for():
     replay = Deployment(pace="replay")
     federation = Federation(problem, NpflRl(), Peers(shape="ring"), some, rounds=12, deploy=replay)
     assert not (outcome := play(1622, federation)).wrong, outcome
+
+
+def test_a_liar_that_acknowledges_what_it_has_not_even_got_does_not_get_it():
+    """Nor is it said again: who sent it has its word."""
+    problem = Related(clients=3, tasks=2, size=4, samples=(3, 6), test=10)
+    algorithm = Npfl(tau=0.2, validation=0.5)
+    federation = Federation(problem, algorithm, Peers(shape="ring"), rounds=11, seed=2, precision="float32")
+    assert not (outcome := play(63340, federation)).wrong, outcome
 
 
 def test_what_no_node_would_start_with_is_refused():

@@ -284,7 +284,7 @@ class Observer(Watcher):
             record.round, record.moved = node.player.round, self.world.time
         if self.world.time > self.calm + self.bound and not self.world.twins:
             for name, other in node.office.neighbours.items():
-                gone = self.world.hosts[name].node is None or self.tampered.get(name)
+                gone = self.world.hosts[name].node is None or self.tampered.get(name) or name in self.gone
                 if not gone and not host.unaware and len(other.letters) > MOST and other.heard:
                     raise Wrong(f"{len(other.letters)} letters of {host.name} to {name} are still unanswered")
 
