@@ -14,7 +14,7 @@ import pytest
 from harness import Village
 from mutants import MUTANTS
 
-from archipel import Federation, PaoFed, Synthetic
+from archipel import Federation, PaoFed, SignSgd, Synthetic
 from archipel.algorithms.mirror import MirrorDescent
 from archipel.algorithms.npfl import Npfl, NpflRl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
@@ -22,6 +22,7 @@ from archipel.deploy.exchange import CROWDED
 from archipel.deploy.post import LOG
 from archipel.deploy.store import Store
 from archipel.deploy.torture.disk import LARGE, SimulatedDisk
+from archipel.deploy.torture.hostile import hostile
 from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
@@ -298,6 +299,13 @@ def test_a_liar_that_acknowledges_what_it_has_not_even_got_does_not_get_it():
     algorithm = Npfl(tau=0.2, validation=0.5)
     federation = Federation(problem, algorithm, Peers(shape="ring"), rounds=11, seed=2, precision="float32")
     assert not (outcome := play(63340, federation)).wrong, outcome
+
+
+@pytest.mark.filterwarnings("error")
+def test_words_of_whole_numbers_have_no_number_that_is_none():
+    federation = Federation(Synthetic(clients=2, features=6, test=5), SignSgd(), rounds=6)
+    node = Village(federation).nodes["client-0"]
+    assert all(hostile(key, node, "server") for key in range(1, 200))
 
 
 def test_what_no_node_would_start_with_is_refused():
