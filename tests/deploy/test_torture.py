@@ -18,6 +18,7 @@ from archipel import Federation, PaoFed, SignSgd, Synthetic
 from archipel.algorithms.mirror import MirrorDescent
 from archipel.algorithms.npfl import Npfl, NpflRl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.combinations import cell
 from archipel.deploy.exchange import CROWDED
 from archipel.deploy.post import LOG
 from archipel.deploy.store import Store
@@ -306,6 +307,13 @@ def test_words_of_whole_numbers_have_no_number_that_is_none():
     federation = Federation(Synthetic(clients=2, features=6, test=5), SignSgd(), rounds=6)
     node = Village(federation).nodes["client-0"]
     assert all(hostile(key, node, "server") for key in range(1, 200))
+
+
+@pytest.mark.parametrize("pace", ["quorum", "replay"])
+def test_networks_are_tortured_too(pace):
+    federation = cell("fedavg-deep", "star").federation.with_(deploy=Deployment(pace=pace))
+    for seed in range(3):
+        assert not (outcome := play(seed, federation)).wrong, outcome
 
 
 def test_what_no_node_would_start_with_is_refused():
