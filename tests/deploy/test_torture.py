@@ -15,6 +15,7 @@ from harness import Village
 from mutants import MUTANTS
 
 from archipel import Federation, PaoFed, SignSgd, Synthetic
+from archipel.algorithms.fedavg import FedAvg
 from archipel.algorithms.mirror import MirrorDescent
 from archipel.algorithms.npfl import Npfl, NpflRl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
@@ -31,6 +32,7 @@ from archipel.deploy.trace import MOST, ROWS, Trace, entries
 from archipel.deployment import Deployment
 from archipel.environment import Attack, Environment
 from archipel.errors import BadInput
+from archipel.parts.protect.mix import AtMix
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.drifting import Drifting
@@ -312,6 +314,14 @@ def test_words_of_whole_numbers_have_no_number_that_is_none():
 @pytest.mark.parametrize("pace", ["quorum", "replay"])
 def test_networks_are_tortured_too(pace):
     federation = cell("fedavg-deep", "star").federation.with_(deploy=Deployment(pace=pace))
+    for seed in range(3):
+        assert not (outcome := play(seed, federation)).wrong, outcome
+
+
+def test_the_noise_of_a_server_is_given_to_its_reference():
+    private = Privacy(epsilon=4.0, clip=0.5, unit="client")
+    problem = Linear(clients=3, size=4, samples=6, test=10)
+    federation = Federation(problem, FedAvg(protect=AtMix()), privacy=private, rounds=8)
     for seed in range(3):
         assert not (outcome := play(seed, federation)).wrong, outcome
 

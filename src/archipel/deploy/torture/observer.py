@@ -177,8 +177,9 @@ class Observer(Watcher):
             log.append(Did("hear", i, (edge, b"".join(leaf.tobytes() for leaf in leaves(said)))))
 
         def merge(me: Any, inbox: Any, settings: Any, moment: Any) -> None:
+            secret.drawn.clear()
             turn.merge(me, inbox, settings, moment)
-            log.append(Did("merge", i, moment))
+            log.append(Did("merge", i, (moment, list(secret.drawn))))
 
         def take(me: Any, said: Any, settings: Any, moment: Any) -> None:
             turn.take(me, said, settings, moment)
