@@ -13,6 +13,7 @@ from archipel.algorithms.online import OnlineFedSgd
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
 from archipel.deploy import wire
 from archipel.deploy.store import FILES
+from archipel.deploy.torture.simulation import Crash
 from archipel.parts.protect.individual import Individual
 from archipel.parts.protect.mix import AtMix
 from archipel.privacy.gaussian import mu_of
@@ -180,6 +181,23 @@ def test_a_laplace_release_is_journalled_as_one():
         history = node.account.ledger.history()
         assert {type(release) for release, _ in history.counts} == {Laplace}
         assert history.epsilon(1e-5).epsilon == pytest.approx(told["spent"]["epsilon"], rel=1e-9)
+
+
+def test_a_first_laplace_release_that_is_made_again_after_a_crash_is_charged_once():
+    private = Privacy(clip=0.5, epsilon=4.0, mechanism="laplace")
+    village = Village(Federation(Linear(2, 3, 6, test=5), OnlineFedSgd(), privacy=private, rounds=6))
+    who = village.roster.names["client"][0]
+    node = village.nodes[who]
+    save = node.store.save
+
+    def killed_once_charged(state):
+        if node.account.count():
+            raise Crash
+        save(state)
+
+    node.store.save = killed_once_charged
+    village.run()
+    assert village.hosts[who].lives == 2 and len(village.charges(who)) == village.nodes[who].player.updates == 6
 
 
 def test_a_server_that_noises_a_sum_keeps_a_ledger_and_its_clients_none():

@@ -13,7 +13,7 @@ from archipel.deploy.torture.simulation import EPOCH
 from archipel.deployment import Deployment
 from archipel.errors import BadInput
 from archipel.problems.networked import Regression
-from archipel.topology import Peers
+from archipel.topology import Peers, Servers
 
 STREAM = Synthetic(clients=4, features=12, test=50, samples=(80,), horizon=80)
 STAR = Federation(STREAM, PaoFed(step=0.3), rounds=80)
@@ -208,6 +208,26 @@ def test_a_node_that_is_done_before_it_met_anybody_still_reports():
     village.seen.sent.clear()
     client.beat()
     assert wire.QUIET in {data[0] & 15 for sender, _, data in village.seen.sent if sender == "client-0"}
+
+
+def test_a_server_without_the_other_one_goes_on_with_its_clients():
+    servers = Servers(servers=2, shape="ring")
+    village = Village(Federation(STREAM, PaoFed(step=0.3), servers, rounds=20), pace="quorum", deadline=5.0)
+    village.until(lambda: village.nodes["server-1"].player.round >= 5)
+    village.kill("server-0")
+    village.until(lambda: village.nodes["server-1"].player.finished, seconds=1e4)
+    assert village.nodes["server-1"].player.finished and village.world.time < 300
+
+
+def test_who_restarts_in_a_replay_does_not_wait_for_one_that_was_revoked():
+    village = Village(PEERS.with_(rounds=300), patience=1.0)
+    here, gone = min(village.roster.edges)
+    village.until(lambda: village.nodes[here].player.round >= 5)
+    village.world.revoked = frozenset({gone})
+    village.until(lambda: village.nodes[here].office.neighbours[gone].left)
+    village.kill(here, back=1.0)
+    village.until(lambda: village.hosts[here].done or village.hosts[here].sentence)
+    assert village.nodes[here].player.finished, village.hosts[here].sentence
 
 
 @pytest.mark.parametrize("how", ["replay", "quorum"])

@@ -10,8 +10,8 @@ from archipel import Delay, Environment, Federation, Linear, OnlineFed, PaoFed, 
 from archipel.algorithms.deep import DpFedAvgDeep, FedAvgDeep, MirrorDeep
 from archipel.algorithms.fedavg import FedAdam, FedAvg, FedBuff, Scaffold
 from archipel.algorithms.gossip import Gossip
-from archipel.algorithms.mirror import DualAveraging, MirrorDescent
-from archipel.algorithms.npfl import NpflRl
+from archipel.algorithms.mirror import DualAveraging, MirrorDescent, OnlinePushSum, SaddleMirrorDescent
+from archipel.algorithms.npfl import Npfl, NpflRl
 from archipel.algorithms.pgfl import Pgfl
 from archipel.algorithms.pldp_fl import PldpFl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
@@ -21,6 +21,7 @@ from archipel.parts.protect.in_turn import InTurn
 from archipel.parts.share.top_k import TopK
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
+from archipel.problems.drifting import Drifting
 from archipel.problems.networked import Regression
 from archipel.topology import Digraph, Peers, Servers, Star
 
@@ -52,6 +53,12 @@ TABLE = {
         Regression(clients=6), ZcdpNfl(), Peers(mean_degree=2.5), AWAY, Privacy(epsilon=2.0, clip=1.0), rounds=25
     ),
     "zcdp-nfl-servers": Federation(Regression(clients=6), ZcdpNfl(), Servers(servers=3, shape="ring"), AWAY, rounds=15),
+    "npfl-discover": Federation(
+        Related(clients=3, tasks=2, size=4, samples=(3, 6), test=9),
+        Npfl(look=2),
+        Peers(shape="complete", clusters="discover"),
+        rounds=12,
+    ),
     "npfl-rl": Federation(RELATED, NpflRl(), Peers(mean_degree=4.0, clusters=2), AWAY, rounds=12),
     "pgfl": Federation(RELATED, Pgfl(some=2, tau=0.3), RING, AWAY, rounds=12),
     "pgfl-published": Federation(RELATED, Pgfl(form="published", tau=0.3), RING, AWAY, rounds=12),
@@ -125,6 +132,19 @@ def test_the_same_model_when_nodes_are_killed_and_letters_get_lost(name, engines
     village.run(each)
     assert sum(host.lives for host in village.hosts.values()) > len(village.nodes) + 5
     assert_same(village, engine_of(engines, name))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "topology"),
+    [(SaddleMirrorDescent(), Peers(shape="ring")), (OnlinePushSum(), Star())],
+    ids=["peers", "star"],
+)
+def test_in_float32_numbers_are_rounded_where_a_simulation_rounds_them(algorithm, topology):
+    """A float32 times a number of Python's is rounded at once, times one of NumPy's it is not."""
+    problem = Drifting(clients=4, size=4, test=10)
+    village = Village(Federation(problem, algorithm, topology, precision="float32", rounds=22))
+    village.run()
+    assert_same(village, simulated(village.federation))
 
 
 def test_a_recorded_schedule_is_followed(tmp_path, engines):

@@ -14,20 +14,31 @@ import pytest
 from harness import Village
 from mutants import MUTANTS
 
-from archipel import Environment, Federation, PaoFed, Synthetic
+from archipel import Federation, PaoFed, SignSgd, Synthetic
+from archipel.algorithms.fedavg import FedAvg
+from archipel.algorithms.mirror import MirrorDescent
+from archipel.algorithms.npfl import Npfl, NpflRl
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
+from archipel.combinations import cell
 from archipel.deploy.exchange import CROWDED
 from archipel.deploy.post import LOG
 from archipel.deploy.store import Store
 from archipel.deploy.torture.disk import LARGE, SimulatedDisk
+from archipel.deploy.torture.hostile import hostile
 from archipel.deploy.torture.many import torture
 from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
 from archipel.deploy.trace import MOST, ROWS, Trace, entries
-from archipel.environment import Attack
+from archipel.deployment import Deployment
+from archipel.environment import Attack, Environment
 from archipel.errors import BadInput
+from archipel.parts.protect.mix import AtMix
+from archipel.privacy.policy import Privacy
+from archipel.problems.clustered import Related
+from archipel.problems.drifting import Drifting
+from archipel.problems.linear import Linear
 from archipel.problems.networked import Regression
-from archipel.topology import Peers
+from archipel.topology import Digraph, Peers
 
 CORPUS = [
     line.split(None, 1)
@@ -277,8 +288,52 @@ def test_a_users_own_federation_is_tortured():
         assert outcome.family == "given" and not outcome.wrong, outcome
 
 
-def test_liars_of_a_description_are_no_broken_promise():
-    """Only the simulator plays them: a sentence, not a seed."""
-    lying = Federation(Synthetic(clients=4), PaoFed(), Peers(), Environment(attack=Attack(share=0.5)), rounds=3)
+def test_who_was_put_back_in_a_replay_and_counts_anew_may_be_waited_for():
+    """What it had answered its neighbours do not have any more."""
+    problem, some = Linear(clients=4, size=4, samples=6, test=10), Environment(availability=0.7)
+    replay = Deployment(pace="replay")
+    federation = Federation(problem, NpflRl(), Peers(shape="ring"), some, rounds=12, deploy=replay)
+    assert not (outcome := play(1622, federation)).wrong, outcome
+
+
+def test_a_liar_that_acknowledges_what_it_has_not_even_got_does_not_get_it():
+    """Nor is it said again: who sent it has its word."""
+    problem = Related(clients=3, tasks=2, size=4, samples=(3, 6), test=10)
+    algorithm = Npfl(tau=0.2, validation=0.5)
+    federation = Federation(problem, algorithm, Peers(shape="ring"), rounds=11, seed=2, precision="float32")
+    assert not (outcome := play(63340, federation)).wrong, outcome
+
+
+@pytest.mark.filterwarnings("error")
+def test_words_of_whole_numbers_have_no_number_that_is_none():
+    federation = Federation(Synthetic(clients=2, features=6, test=5), SignSgd(), rounds=6)
+    node = Village(federation).nodes["client-0"]
+    assert all(hostile(key, node, "server") for key in range(1, 200))
+
+
+@pytest.mark.parametrize("pace", ["quorum", "replay"])
+def test_networks_are_tortured_too(pace):
+    federation = cell("fedavg-deep", "star").federation.with_(deploy=Deployment(pace=pace))
+    for seed in range(3):
+        assert not (outcome := play(seed, federation)).wrong, outcome
+
+
+def test_the_noise_of_a_server_is_given_to_its_reference():
+    private = Privacy(epsilon=4.0, clip=0.5, unit="client")
+    problem = Linear(clients=3, size=4, samples=6, test=10)
+    federation = Federation(problem, FedAvg(protect=AtMix()), privacy=private, rounds=8)
+    for seed in range(3):
+        assert not (outcome := play(seed, federation)).wrong, outcome
+
+
+def test_what_no_node_would_start_with_is_refused():
+    problem, lies = Synthetic(clients=4, features=6, test=5), Environment(attack=Attack(share=0.5))
     with pytest.raises(BadInput, match="only the simulator plays clients that lie"):
-        play(0, lying)
+        play(1, Federation(problem, PaoFed(step=0.2), environment=lies, rounds=4))
+
+
+def test_who_has_spent_a_budget_passes_on_what_it_heard_and_pays_for_nothing():
+    half = Privacy(epsilon=4.0, clip=0.5, noise=1.0)
+    federation = Federation(Drifting(clients=3, size=4, test=5), MirrorDescent(), Digraph(), privacy=half, rounds=20)
+    for seed in range(3):
+        assert not (outcome := play(seed, federation)).wrong, outcome

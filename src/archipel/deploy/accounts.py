@@ -17,6 +17,7 @@ from archipel.privacy.accountant import account_of as spending
 from archipel.privacy.journal import Damaged, FileJournal, open_ledger
 from archipel.privacy.ledger import ASSUMED, ENFORCED, Assumption, Charge, Ledger, Overspent, Terms
 from archipel.privacy.personal import PersonalLedgers
+from archipel.privacy.releases import rho_of
 
 JOURNAL = "ledger.journal"
 Join = Callable[[Ledger], None]
@@ -94,7 +95,15 @@ class SpendingAccount(Account):
             raise Overspent(f"{self.ledger.node}: round {n} would leave without noise, which no budget covers.")
         if count <= 0 or not cost < float("inf"):  # without noise nothing is promised, and nothing counted
             return
-        self.enter(Charge(n, self.accountant.release(self.number, cost, self.ledger.rho()), 1))
+        self.enter(Charge(n, self.accountant.release(self.number, cost, self.earlier(n)), 1))
+
+    def earlier(self, n: int) -> float:
+        """What was paid before the next release of round n, which may itself have been charged before a crash."""
+        if not self.before:
+            return self.ledger.rho()
+        at = next((i for i, charge in enumerate(self.before) if charge.round == n), len(self.before))
+        charges = self.ledger.charges
+        return sum(rho_of(charge.release) for charge in charges[: len(charges) - len(self.before) + at])
 
     def pay(self, n: int, release: Any, me: Any) -> None:
         if spending(me).spent[0] > spending(me).limit[0]:  # a state was lost: it was paid for before

@@ -176,9 +176,9 @@ class Mailbox:
         return min([int(n) for i, n in enumerate(known) if i not in away and n >= 0], default=0)
 
     def beyond(self, turn: int, n: int) -> bool:
-        """Whether somebody is known to be in a later turn of round n, or in a later round."""
-        later = self.reported[:, turn + 1 :], self.there[:, turn + 1 :] // 2
-        return any(int(rounds.max(initial=-1)) >= n for rounds in later)
+        """Whether somebody is known to be in round n, or a later one, by what came in another turn."""
+        others = np.arange(len(self.words)) != turn
+        return any(int(rounds[:, others].max(initial=-1)) >= n for rounds in (self.reported, self.there // 2))
 
     def company(self, away: Collection[int]) -> bool:
         """Whether somebody takes part, of whom it is not known that it is away or has left."""

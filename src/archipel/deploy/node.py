@@ -270,8 +270,8 @@ class Node:
             self.begun = self.world.now()
         if not self.anxious or self.world.now() < self.begun + self.deploy.patience:
             return
-        silent = [name for name, other in self.office.neighbours.items() if not other.heard]
-        if silent and (self.pace.replay or len(silent) == len(self.office.neighbours)):
+        silent = [name for name, other in self.office.neighbours.items() if not (other.heard or other.left)]
+        if silent and (self.pace.replay or not any(other.heard for other in neighbours)):
             raise Halted(f"{self.view.member.name}: {self.why(silent, f'for {self.deploy.patience:g} seconds')}")
         self.anxious = False
         if silent:

@@ -7,6 +7,8 @@ announce, say and merge (a Turn). A step runs as soon as it has what it needs. B
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from archipel.deploy import pace as waiting
 from archipel.deploy import wire
 from archipel.deploy.accounts import Account
@@ -56,6 +58,9 @@ class Player:
         self.delayed: list[Delayed] = []
         self.kept = [1.0] * len(self.plan.turns)
         self.was_there: list[list[int]] = [[] for _ in self.plan.turns]  # the last rounds in which it was
+        acts = (i for i in view.order if isinstance(self.plan.turns[i], Turn))
+        first = next((i for i in acts if self.plan.turns[i].sender == view.member.role), -1)
+        self.learns_in = first if view.has_data else -1  # in later turns it only says what else it knows
         self.messages = [0] * len(self.plan.turns)
         self.updates = 0
         self.too_late = 0
@@ -334,7 +339,7 @@ class Player:
         seen = self.data if has_data else self.view.nothing
         came = turn.act(self.me, seen, word, self.plan.settings, moment)
         self.account.paid(self.round, self.me)
-        self.updates += has_data and bool(came) and not (self.masks and i > 1)
+        self.updates += i == self.learns_in and bool(came)
         if came != SAID or not self.present:
             return None, 0
         late = int(delay(self.view.conditions, moment)) if has_data and self.pace.replay else 0
@@ -363,7 +368,7 @@ class Player:
     def goes_on(self, what: str, i: int, missing: list[int], total: int) -> bool:
         """Whether enough of those who are waited for are there; if none will be, whether others are, to go on with.
 
-        A server goes on when others have: it has no data of its own that tell it how fast.
+        A server goes on when others have, its clients or the servers: it has no data of its own that tell it how fast.
         """
         if self.pace.enough(what, self.round, missing, total, self.since):
             return True
@@ -424,7 +429,7 @@ class Player:
         clear(inbox)
         for s in said:
             other = known[s.who]
-            weight = weights[s.said % len(weights)].get(other.number, 0.0)
+            weight = np.float64(weights[s.said % len(weights)].get(other.number, 0.0))  # as an engine's
             late = (self.round - s.said) % (self.plan.late + 1)  # when it came, before it was put back
             edge = Edge(other.number, weight, late, s.said, places[s.who])
             try:

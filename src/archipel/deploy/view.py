@@ -95,10 +95,10 @@ class View:
         return key_of(self.seed, number if role == self.data_role else number + SERVER_KEYS, n)
 
     def moment(self, n: int, present: bool, peer: int = -1, degree: int = 1, kept: float = 1.0) -> Moment:
-        """The moment of this node."""
+        """The moment of this node. Its numbers are of an engine's types: a float32 times a float is rounded."""
         if self.keyed[0] != n:
             self.keyed = n, self.key(self.member.role, self.member.number, n)
-        return Moment(self.member.number, n, self.keyed[1], peer, degree, present, kept)
+        return Moment(self.member.number, n, self.keyed[1], peer, np.int64(degree), present, np.float64(kept))
 
 
 class Tables(NamedTuple):

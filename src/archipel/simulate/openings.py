@@ -200,7 +200,7 @@ def opening_by_tell(
             count = due(n, first, last, board, few)
             while few.at[0] < count:
                 for j in range(gather(n, count, board, few)):
-                    k, m, key = few.nodes[j], few.rounds[j], u64(few.keys[j])
+                    k, m, key = few.nodes[j], int(few.rounds[j]), u64(few.keys[j])  # a round as elsewhere
                     later = few.nodes[j + SOON]
                     if later != few.nodes[j + SOON - 1]:  # not one that plays several rounds
                         fetch(nodes, later)

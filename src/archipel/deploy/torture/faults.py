@@ -11,7 +11,7 @@ from archipel.deploy.store import FILES
 from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.hostile import hostile, posing
 from archipel.deploy.torture.simulation import Host, Simulation
-from archipel.deploy.wire import HEADER
+from archipel.deploy.wire import HEADER, near
 
 FAIR = ("kill", "power", "full", "error", "cut", "part", "loss", "repeat", "late", "step", "pause", "slow")
 FOUL = ("flip", "old", "wipe", "twin", "lie")  # what no node can undo: it may halt, never be wrong
@@ -277,8 +277,10 @@ class Faults:
         frames = [hostile(mix(fault.which, i), host.node, fault.other) for i in range(1 + fault.which % 8)]
         other = host.node.office.neighbours[fault.other]
         said = [HEADER.unpack_from(data)[4] for data in frames if len(data) >= HEADER.size]
-        if other.next_in > other.safe_in and other.next_in & 0xFFFF in said:
-            self.gone.add(host.name)  # it acknowledges what it has not saved yet, and may lose that
+        victim = self.simulation.hosts[fault.other].node
+        sent = victim.office.neighbours[host.name].next_out if victim else 0
+        if any(other.safe_in < near(ack, other.safe_in) <= sent for ack in said):
+            self.gone.add(host.name)  # it acknowledges what it has not saved, or not even got, and may lose that
         for data in frames + posing(fault.which, host.node, self.simulation.hosts[fault.other].node):
             self.simulation.counts["hostile frames"] += 1
             self.simulation.at(self.simulation.time, self.simulation.deliver, host.name, fault.other, data)

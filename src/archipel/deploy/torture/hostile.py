@@ -25,7 +25,8 @@ def hostile(key: int, node: Any, to: str) -> bytes:
         return wire.pack(word.kind, turn, False, mark, other.next_out, 0, 0, bytes(word.size + 1 + draw % 40))
     if kind == 2:  # not a number
         first = word.fields[0]
-        bad = np.full(first.shape, (np.nan, np.inf, -np.inf)[draw % 3]).astype(first.dtype)
+        value = (np.nan, np.inf, -np.inf)[draw % 3] if first.dtype.kind == "f" else -1
+        bad = np.full(first.shape, value).astype(first.dtype)
         return wire.pack(word.kind, turn, False, mark, ahead, 0, 0, bad.tobytes() + bytes(word.size - first.end))
     if kind == 3:  # another version
         return bytes([0x22]) + noise(key, 31)

@@ -19,11 +19,15 @@ VARIES += ("delayed", "delayed words", "mailbox.words", "mailbox.bodies", "mailb
 
 
 class Mark(NamedTuple):
-    """What a checkpoint holds: for each neighbour the two stores, what was posted and taken; the log; what was paid."""
+    """What a checkpoint holds: for each neighbour the two stores, what was posted and taken; the log; what was paid.
+
+    `counted`: releases that its functions had counted when it last spoke.
+    """
 
     pairs: dict[str, tuple[int, int, int, int]]
     log: int
     spent: float = 0.0
+    counted: float = 0.0
 
 
 class Record:
@@ -39,6 +43,8 @@ class Record:
         self.done = 0  # entries of the log that the reference has followed
         self.safe: tuple[Any, int] = (None, 0)  # the checkpoint that survives, and the files it was found in
         self.released: set[tuple[int, int, bytes]] = set()
+        self.counted = 0.0  # releases, when it last spoke
+        self.free: set[tuple[int, int, bytes]] = set()  # words that only pass on what was heard, or paid for before
         self.round, self.moved = -1, 0.0  # its last round, and since when it is in it
         self.charges = 1  # that one act made, at most
         self.size = 0  # of the first checkpoints, letters aside
@@ -87,6 +93,12 @@ def spent_by(node: Any) -> float:
     """What the node's own functions have counted so far."""
     own = spending(node.player.me)
     return float(own.spent[0]) if node.account.private and hasattr(own, "spent") else 0.0
+
+
+def counted_by(node: Any) -> float:
+    """How many releases the node's own functions have counted so far; not a number where they do not."""
+    own = spending(node.player.me)
+    return float(own.releases[0]) if node.account.private and hasattr(own, "spent") else float("nan")
 
 
 def entry_of(line: bytes) -> Any:

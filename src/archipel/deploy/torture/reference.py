@@ -99,8 +99,13 @@ class Reference:
         turn = self.view.plan.turns[i]
         turn.hear(self.inboxes[i], self.view.vocabulary.word(i, body), self.view.plan.settings, edge)
 
-    def merge(self, i: int, moment: Any) -> None:
-        self.view.plan.turns[i].merge(self.me, self.inboxes[i], self.view.plan.settings, moment)
+    def merge(self, i: int, given: Any) -> None:
+        moment, drawn = given
+        self.source.again = deque(drawn)
+        try:
+            self.view.plan.turns[i].merge(self.me, self.inboxes[i], self.view.plan.settings, moment)
+        finally:
+            self.source.again = None
         clear(self.inboxes[i])
         self.there.add((i, int(moment.round)))
 

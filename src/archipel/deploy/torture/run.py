@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 from archipel.deploy.post import LOG
-from archipel.deploy.roster import refuse_attack
 from archipel.deploy.torture.chance import mix, uniform
 from archipel.deploy.torture.families import families
 from archipel.deploy.torture.faults import Fault, Faults, chosen
@@ -98,7 +97,6 @@ BOUND = 60.0  # seconds in which, beyond its own time, a round ends when faults 
 def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace: bool = False) -> Outcome:
     """Play a seed to its end, with its own faults or with those that are given."""
     chosen_here = setting(seed, given)
-    refuse_attack(chosen_here.federation)
     observer = Observer()
     pace = chosen_here.federation.deploy.pace
     world = Simulation(chosen_here.federation, seed, observer, 0.0 if pace == "clock" else chosen_here.interval)
@@ -107,6 +105,8 @@ def play(seed: int, given: Any = None, faults: list[Fault] | None = None, trace:
         raise BadInput("algorithm.protect.kind", "summed", right)
     if chosen_here.federation.problem.finds_units:
         raise BadInput("problem.scale", "private", "a table of units: faults begin with the first round")
+    for name in world.hosts if given is not None else ():
+        world.view(name)  # what no node would start with is refused
     world.latency, world.piece, world.first = chosen_here.latency, chosen_here.piece, chosen_here.first
     world.trace = [] if trace else None
     for host in world.hosts.values():
