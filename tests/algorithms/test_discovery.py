@@ -16,8 +16,10 @@ from archipel.parts.mix.looking import diameter
 from archipel.privacy.policy import Privacy
 from archipel.problems.clustered import Related
 from archipel.problems.scoring.deviation import adjusted_rand
+from archipel.simulate.plain import PlainEngine
 from archipel.testing import check_algorithm, check_traffic, played
 from archipel.topology import Peers, Servers
+from reference.engine import ReferenceEngine
 
 SMALL = Related(clients=24, size=8, samples=(30, 30), gammas=(-0.6, 0.0, 0.6), noise=0.1, test=20)
 SERVERS = Servers(servers=4, mean_degree=2.0, clusters="discover")
@@ -212,3 +214,12 @@ def test_all_turns_of_one_way_are_counted():
 @pytest.mark.parametrize("name", TABLE)
 def test_engines_agree(name):
     check_algorithm(TABLE[name], parallel=True)
+
+
+def test_who_looks_around_learns_once_a_round():
+    """What peers say to find out who belongs together is no update."""
+    federation = Federation(SMALL, Npfl(), PEERS, rounds=6)
+    plain, slow = PlainEngine(federation.instance()), ReferenceEngine(federation.instance())
+    for engine in (plain, slow):
+        engine.advance(0, 6)
+    assert plain.updates == slow.updates == 6 * SMALL.clients and plain.messages == slow.messages

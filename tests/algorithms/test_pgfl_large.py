@@ -1,5 +1,6 @@
-"""PGFL at the size that was promised: 10,000 clients on 100 servers, 60 parameters, 200 rounds (within two minutes: it is
-a row of `archipel bench`).
+"""PGFL at the size that was promised: 10,000 clients on 100 servers, 60 parameters, 200 rounds.
+
+How long that takes is a row of `archipel bench`.
 """
 
 import pytest

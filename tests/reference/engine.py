@@ -26,6 +26,9 @@ class ReferenceEngine:
     def __init__(self, instance: Instance):
         self.instance = instance
         self.updates = 0
+        acts = [i for i, turn in enumerate(instance.plan.turns) if isinstance(turn, Turn)]
+        learns = [i for i in acts if instance.plan.turns[i].sender == instance.data_role]
+        self.learns_in = learns[0]  # in later turns clients only say what else they know
         self.messages = [0] * len(instance.plan.turns)
         self.said: dict[int, dict[int, tuple[Any, int]]] = {}  # turn -> who said what in the last round, and how late
         self.inboxes = [
@@ -102,7 +105,7 @@ class ReferenceEngine:
                 plan.settings,
                 moment,
             )
-            self.updates += has_data and came != NOTHING
+            self.updates += i == self.learns_in and came != NOTHING
             if came == SAID and moment.present:
                 said[k] = word, delay(instance.conditions, moment) if has_data else 0
         if turn.forge is not None:
