@@ -34,7 +34,7 @@ def hostile(draw, node, overheard, vocabulary):
         bad = bad.tobytes() + bytes(size - first.end)
         return to, wire.pack(vocabulary.words[turn].kind, turn, False, mark, other.next_out, 0, 0, bad)
     if kind == 3:  # another version
-        return to, bytes([draw.choice([0x02, 0x22, 0xF2])]) + draw.randbytes(31)
+        return to, bytes([draw.choice([0x02, 0x12, 0xF2])]) + draw.randbytes(31)
     if kind == 4 and overheard:  # a replay
         return draw.choice(overheard)
     if kind == 5:  # from another life

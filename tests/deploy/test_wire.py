@@ -92,7 +92,7 @@ def test_each_fault_is_named():
         "oversize": good + bytes(200),
         "too short": good[:11],
         "another version": bytes([good[0] + 16]) + good[1:],
-        "unknown kind": bytes([0x1F]) + good[1:],
+        "unknown kind": bytes([good[0] | 15]) + good[1:],
         "unknown turn or round": good[:1] + bytes([9]) + good[2:],
         "wrong size": good[:-1],
         "offset beyond the model": good[:-4] + struct.pack("<I", 200),

@@ -126,6 +126,12 @@ class Neighbour:
         self.sending, self.arriving, self.doubted = None, None, -1
         self.stamp = 0, 0.0
 
+    def drop_untaken(self) -> None:
+        """What came and was not taken will come again, or something else in its place."""
+        self.next_in = self.taken
+        self.waiting.clear()
+        self.held.clear()
+
     def drop_letters(self) -> None:
         """Nothing that waits is sent any more."""
         self.acked = self.sent = self.gone = self.safe_out = self.next_out
@@ -181,7 +187,7 @@ def recall(state: dict[str, Any], neighbours: dict[str, Neighbour]) -> None:
             other.earlier.extend(earlier)
             other.left = bool(left)
             other.next_in = other.safe_in = other.told = taken
-            other.acked = other.sent = other.safe_out = acked
+            other.acked = other.sent = other.gone = other.safe_out = acked
     for (i, kind, flagged, round), body in zip(LETTER.iter_unpack(state["letters"]), state["bodies"]):
         other = known[i]
         if other is not None:

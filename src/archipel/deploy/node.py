@@ -124,6 +124,9 @@ class Node:
         self.bar(self.world.revoked())
         self.obey(self.world.rules())
         came = self.office.pump()
+        if self.office.met:  # who starts again is answered with all that was taken
+            self.save()
+            came |= self.office.pump()
         if came:
             self.player.notice()
         if self.left is not None:

@@ -48,6 +48,7 @@ class PostOffice:
         self.fresh: set[str] = set()  # who was heard since somebody last looked
         self.anew: set[str] = set()  # with whom counting began since somebody last looked
         self.owing = False  # a neighbour waits for an acknowledgement it missed
+        self.met: tuple[str, bytes] | None = None  # a greeting that waits for the next checkpoint
         self.alarm = 0.0  # when something is due
 
     # --- for the node -------------------------------------------------------------------------------------------------
@@ -229,13 +230,20 @@ class PostOffice:
         """Take in what the network has; whether anything came."""
         self.tick()
         count = 0
-        while count < WINDOW and (found := self.link.receive()) is not None:
+        while count < WINDOW and (found := self.next_frame()) is not None:
             self.arrived(*found)
             count += 1
         if self.owing:
             self.owing = False
             self.flush()
         return count > 0
+
+    def next_frame(self) -> tuple[str, bytes] | None:
+        """What the network has; a greeting only if all that was taken is in a checkpoint."""
+        found, self.met = self.met or self.link.receive(), None
+        if found is not None and self.took and wire.is_greeting(found[1]):
+            self.met, found = found, None
+        return found
 
     def arrived(self, sender: str, data: bytes) -> None:
         """One frame from the network. Whatever it is, it does no harm."""
@@ -265,15 +273,19 @@ class PostOffice:
     def accept(self, other: Neighbour, frame: Frame) -> None:
         """A frame of this exchange: what it acknowledges, and what it brings."""
         ack = near(frame.ack, other.acked)
-        if ack > other.safe_out:
+        if ack > self.out(other):
             raise self.unsent(other)
+        if frame.kind == wire.LOST and near(frame.seq, other.next_in) > other.next_in:
+            other.ahead = other.ahead or self.restored
+            raise Refused("has got more answers than this state knows of")
+        if self.restored and not other.heard and not (frame.kind == wire.ACK and frame.also_asks):
+            if self.world.now() >= other.hello:  # it may not have saved all that it took: its answer will tell
+                self.greet(other)
+            return
         if ack > other.acked:
             self.acknowledged(other, ack)
         elif ack < other.acked and other.wait > other.usual:  # what is said again in vain is not for this state of it
             self.say_lost(other)
-        if frame.kind == wire.LOST and near(frame.seq, other.next_in) > other.next_in:
-            other.ahead = other.ahead or self.restored
-            raise Refused("has got more answers than this state knows of")
         self.hear_from(other)
         other.round = max(other.round, frame.round)
         if frame.kind == wire.STATUS:
@@ -299,6 +311,10 @@ class PostOffice:
         while other.next_in in other.held:
             other.waiting.append(other.held.pop(other.next_in))
             other.next_in += 1
+
+    def out(self, other: Neighbour) -> int:
+        """What a neighbour may have got, up to here: before it is heard, nothing of this life."""
+        return other.safe_out if other.heard or not self.restored else other.gone
 
     def unsent(self, other: Neighbour) -> Refused:
         """A neighbour has got more than was sent: a lie, unless it is what the first contact after a restart shows."""
@@ -340,21 +356,24 @@ class PostOffice:
         if is_new:
             self.start_anew(other, greeting)
         knows_us = greeting.yours == other.mine
-        if knows_us and not is_new and greeting.expects > other.safe_out:
+        known = knows_us and not is_new
+        if known and greeting.expects > self.out(other):
             raise self.unsent(other)
-        if (
-            knows_us and not is_new and greeting.expects < other.acked
-        ):  # an old greeting, or an older state: it will know
+        if known:
+            self.answer(other)
+        if known and greeting.expects < other.acked:  # an old greeting, or an older state: it will know
             self.say_lost(other)
         if knows_us and other.acked <= greeting.expects <= other.safe_out:
             other.sent, other.sending = greeting.expects, None  # what it missed while it was away goes out again
             self.acknowledged(other, greeting.expects)
         self.hear_from(other)
-        if is_new or not knows_us:
-            if not other.twice or self.world.now() >= other.hello:
-                self.greet(other)
-        else:
-            other.owes = self.owing = True
+        if not known and (not other.twice or self.world.now() >= other.hello):
+            self.greet(other)
+
+    def answer(self, other: Neighbour) -> None:
+        """Tell who greets all that was taken of it, which a checkpoint holds. The rest it says again."""
+        other.drop_untaken()
+        self.transmit(other, wire.pack(wire.ACK, 0, True, other.tags[0], 0, other.safe_in, 0))
 
     def say_lost(self, other: Neighbour) -> None:
         """A neighbour knows of fewer letters than it has answered: tell it, as its state is an older one."""

@@ -1,7 +1,7 @@
 """What crosses the network: a header of 12 bytes, then the arrays of a message as they lie in memory.
 
     byte 0     version (high half), kind of frame (low half)
-    byte 1     turn; its top bit: the sender also asks for the first Tell of the next round
+    byte 1     turn; its top bit: the sender also asks for the first Tell of the next round, or answers a greeting
     bytes 2-3  tag of the pair of stores that talk, so that nothing from an earlier life is taken
     bytes 4-5  sequence number, low half
     bytes 6-7  acknowledgement: everything before this sequence number is safe with the sender of this frame
@@ -25,11 +25,11 @@ import numpy as np
 from archipel.errors import BadInput, Diverged
 from archipel.node import leaves, mapped, named_leaves
 
-VERSION = 1
+VERSION = 2
 HELLO, ACK, WORD, QUIET, ASK, TOLD, NOTHING, HERE, AWAY, OVER, LOST, SOME, GOT, STATUS, HAVE = range(15)
 KINDS: tuple[str, ...] = ("hello", "ack", "word", "quiet", "ask", "told", "nothing")
 KINDS += ("here", "away", "over", "lost", "some", "got", "status", "have")
-ALSO_ASKS = 0x80
+ALSO_ASKS = 0x80  # with ACK: it is the answer to a greeting
 TURNS = 0x80  # more turns than this do not fit the header
 PIECE = 1 << 18  # bytes of a word that go at once
 
@@ -78,7 +78,7 @@ def pack(kind: int, turn: int, also_asks: bool, tag: int, seq: int, ack: int, ro
     """A frame as bytes.
 
     >>> pack(QUIET, 1, False, 0x1234, 7, 5, 300).hex(" ")
-    '13 01 34 12 07 00 05 00 2c 01 00 00'
+    '23 01 34 12 07 00 05 00 2c 01 00 00'
     """
     turn |= ALSO_ASKS if also_asks else 0
     return HEADER.pack(VERSION << 4 | kind, turn, tag, seq & 0xFFFF, ack & 0xFFFF, round) + body
@@ -87,6 +87,11 @@ def pack(kind: int, turn: int, also_asks: bool, tag: int, seq: int, ack: int, ro
 def greet(greeting: Greeting) -> bytes:
     """HELLO as bytes."""
     return pack(HELLO, 0, False, 0, 0, 0, 0, GREETING.pack(*greeting))
+
+
+def is_greeting(data: bytes) -> bool:
+    """Whether a frame is a HELLO, if it is anything."""
+    return bool(data) and data[0] & 15 == HELLO
 
 
 def greeting_of(frame: Frame) -> Greeting:

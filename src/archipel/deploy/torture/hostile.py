@@ -29,7 +29,7 @@ def hostile(key: int, node: Any, to: str) -> bytes:
         bad = np.full(first.shape, value).astype(first.dtype)
         return wire.pack(word.kind, turn, False, mark, ahead, 0, 0, bad.tobytes() + bytes(word.size - first.end))
     if kind == 3:  # another version
-        return bytes([0x22]) + noise(key, 31)
+        return bytes([wire.VERSION + 1 << 4 | wire.WORD]) + noise(key, 31)
     if kind == 4:  # from another life
         return wire.pack(word.kind, turn, True, mark ^ 1, other.next_out, 0, 3, bytes(word.size))
     if kind == 5:  # too large

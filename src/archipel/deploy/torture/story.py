@@ -142,7 +142,7 @@ def tell(federation: Federation | None = None, speed: float = SPEED) -> Story:
     world.kill(world.hosts[LEAVES], 0.0)
     until(3 * third, 0.7)
     happens("the server is killed")
-    world.kill(world.hosts["server"], 60.0)
+    world.kill(world.hosts["server"], 45.0)  # sites wait a minute for the answer to their last word
     world.run(1e9, lambda: over(world))
     server = world.hosts["server"].last
     story.seconds, story.rounds, story.bytes, story.again = (
