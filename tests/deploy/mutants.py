@@ -113,7 +113,7 @@ def a_duplicate_counted(patch: Any) -> None:
     def mutated(mailbox, turn, n):
         found = collect(mailbox, turn, n)
         if found and again.setdefault(id(mailbox), n) == n:
-            mailbox.put_back(turn, found[:1], n + 1)
+            mailbox.put_back(turn, found[:1], n, n + 1)
         return found
 
     patch.setattr(Mailbox, "collect", mutated)

@@ -187,6 +187,32 @@ def test_a_run_that_was_over_goes_on_with_the_rounds_that_are_added(pace):
     assert updates[:2] == [50, 50] and min(updates[2], 10 + updates[3]) >= 38, updates
 
 
+@pytest.mark.parametrize("short", ["client-1", "server"])
+def test_who_meets_others_beyond_its_last_round_ends_there_with_its_last_row(short):
+    """It was away while the others, who know of more rounds, went on: there is nothing left for it to do."""
+    here = village(stream(3, 20))
+    here.until(lambda: here.nodes[short].player.round >= 5)
+    here.world.described = dict.fromkeys({*here.hosts} - {short}, stream(3, 60, deploy=here.federation.deploy))
+    here.kill(short)
+    if short == "server":  # its clients wait for it: they have come so far with another one, and it lost its disk
+        here.world.described["server"] = stream(3, 60, deploy=here.federation.deploy)
+    for name in {*here.hosts} - {short}:
+        here.kill(name)
+    for name in here.hosts:
+        if name != short or short == "server":
+            here.start(name)
+    here.until(lambda: here.nodes["client-2"].player.round >= 40)
+    if short == "server":
+        here.kill("server")
+        here.hosts["server"].disk.put({})
+        del here.world.described["server"]
+    here.start(short)
+    here.until(lambda: here.hosts[short].done, 600)
+    node, rows = here.hosts[short].last, entries(here.hosts[short].disk.open("rows").read())[0]
+    assert node.player.finished and node.player.round == 20 and rows[-1]["round"] == 20
+    assert node.player.updates <= 20
+
+
 def test_who_comes_when_all_is_over_has_learned_nothing_and_says_so():
     here = village(stream(3, 10), first=["server", "client-0", "client-1"])
     here.until(lambda: here.nodes["server"].player.finished)

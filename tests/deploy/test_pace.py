@@ -11,6 +11,7 @@ from archipel.deploy.pace import HERE, REPORTS, TOLD, Clock, Quorum
 from archipel.deploy.sources import ProblemSource
 from archipel.deploy.torture.simulation import EPOCH
 from archipel.deployment import Deployment
+from archipel.environment import Delay, Environment
 from archipel.errors import BadInput
 from archipel.problems.networked import Regression
 from archipel.topology import Peers, Servers
@@ -264,3 +265,55 @@ def test_bad_deployments_are_refused(key, value):
 def test_a_port_beyond_the_last_one_is_told_which_there_are():
     with pytest.raises(BadInput, match=r"deploy.addresses.server = .*from 1 to 65535"):
         Deployment(addresses={"server": "here:99999"})
+
+
+def hearing(player, i):
+    """The edges of the words that a player hears from here on, in a turn."""
+    edges, turn = [], player.plan.turns[i]
+
+    def hear(inbox, word, settings, edge):
+        edges.append(edge)
+        turn.hear(inbox, word, settings, edge)
+
+    turns = [turn._replace(hear=hear) if n == i else other for n, other in enumerate(player.plan.turns)]
+    player.plan = player.plan._replace(turns=tuple(turns))
+    return edges
+
+
+def word_to(player, n):
+    """A word for a player's last turn, of its first neighbour, said in round n."""
+    i = len(player.plan.turns) - 1
+    body = player.view.vocabulary.write(i, player.words[i])
+    return i, wire.Frame(wire.WORD, i, False, 0, 0, 0, n, body)
+
+
+def test_a_word_that_waited_keeps_its_age_where_rounds_are_left_out():
+    """It came two rounds late, and nobody was there to hear it; who comes back goes on many rounds later."""
+    late = Environment(availability=(0.5,), delay=Delay("fixed", rounds=3))
+    federation = Federation(STREAM, PaoFed(step=0.3), Peers(shape="ring"), late, rounds=80)
+    player = Village(federation, pace="quorum").nodes["peer-0"].player
+    i, frame = word_to(player, 4)
+    edges = hearing(player, i)
+    player.mailbox.stash(0, frame)
+    player.was_there[i] = [4]
+    player.round, player.present = 6, False
+    player.merge(i)
+    assert not edges and player.mailbox.words[i]
+    state, player.mailbox.words[i] = player.mailbox.state(), []
+    player.mailbox.restore(state)  # also after a crash
+    for player.round, player.present in ((30, False), (60, True)):
+        player.merge(i)
+    assert [(edge.round, edge.age) for edge in edges] == [(4, 2)] and not player.too_late
+
+
+def test_in_a_replay_a_word_later_than_any_may_be_does_not_count():
+    """No honest node says it: conditions delay three rounds at most."""
+    late = Environment(delay=Delay("fixed", rounds=3))
+    player = Village(Federation(STREAM, PaoFed(step=0.3), environment=late, rounds=80)).nodes["server"].player
+    i, frame = word_to(player, 4)
+    edges = hearing(player, i)
+    player.mailbox.report(0, i, 19)
+    player.mailbox.stash(0, frame)
+    player.round = 20
+    player.merge(i)
+    assert player.too_late == 1 and not edges and not player.mailbox.words[i]

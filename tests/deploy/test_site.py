@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 from collections import Counter
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -276,6 +277,28 @@ def test_a_days_allowance_survives_any_end(power):
     with pytest.raises(ValueError, match="1001 bytes"):
         Left(disk, "a.left").take(20_002, 1001, 1000)
     json.dumps(left.read(disk.open("a.left").read()))
+
+
+def test_a_days_allowance_survives_a_power_cut_while_a_node_starts():
+    """Whatever it was doing to the log: what was taken is not given back."""
+    for point in range(1, 20):
+        for key in range(40):
+            disk = SimulatedDisk("site", True)
+            Left(disk, "a.left").take(20_000, 900, 1000)
+            left_to_do = [point]
+
+            def ends(left_to_do=left_to_do):
+                left_to_do[0] -= 1
+                if left_to_do[0] == 0:
+                    raise KeyboardInterrupt
+
+            disk.point = ends
+            with suppress(KeyboardInterrupt):
+                Left(disk, "a.left")
+            disk.point = lambda: None
+            disk.lose_power(key)
+            assert Left(disk, "a.left").room(20_000, 1000) <= 100, (point, key)
+    assert left_to_do[0] > 0  # the last of them came to no end
 
 
 def test_hours_and_bandwidth_only_delay():

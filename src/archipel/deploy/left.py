@@ -91,13 +91,11 @@ class Left:
         self.rewrite()
 
     def rewrite(self) -> None:
-        """Put the whole file in place of the one that is there."""
+        """Put the whole file in place of the one that is there: on disk before it does, or an allowance comes back."""
         lines = [self.allowance(), self.allowance(), *self.entries]
         self.file.close()
-        self.disk.replace(self.name, b"".join(map(line_of, lines)))
+        self.disk.replace(self.name, b"".join(map(line_of, lines)), durable=True)
         self.file = self.disk.open(self.name)
-        self.file.sync()
-        self.disk.sync()
 
     def write(self, at: int, entry: dict[str, Any]) -> None:
         self.file.write(line_of(entry), at * WIDTH)

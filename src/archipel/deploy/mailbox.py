@@ -16,7 +16,7 @@ from archipel.deploy.view import View
 from archipel.deploy.wire import Frame
 from archipel.turns import Tell, Turn
 
-STASHED = struct.Struct("<BHII")  # turn, neighbour, due, said
+STASHED = struct.Struct("<BHIIi")  # turn, neighbour, due, said, age
 RECENT = 62  # rounds for which a second word of the same round is noticed
 
 
@@ -27,6 +27,7 @@ class Said(NamedTuple):
     said: int
     who: int  # among the neighbours
     body: bytes
+    age: int = -1  # when it was due, of what was put back since nobody was there to hear it
 
 
 class Told(NamedTuple):
@@ -164,10 +165,10 @@ class Mailbox:
             self.stashed[said.who] -= 1
         return found
 
-    def put_back(self, turn: int, words: list[Said], due: int) -> None:
-        """Words that nobody was there to hear wait for another round."""
+    def put_back(self, turn: int, words: list[Said], n: int, due: int) -> None:
+        """Words that nobody was there to hear in round n wait for another round, and become no older."""
         for said in words:
-            self.words[turn].append(said._replace(due=due))
+            self.words[turn].append(said._replace(due=due, age=n - said.said if said.age < 0 else said.age))
             self.stashed[said.who] += 1
 
     def reached(self, away: Collection[int]) -> int:
@@ -192,7 +193,7 @@ class Mailbox:
 
     def state(self) -> dict[str, Any]:
         """All that a checkpoint must hold."""
-        stash = [(STASHED.pack(i, s.who, s.due, s.said), s.body) for i, words in enumerate(self.words) for s in words]
+        words = [(i, said) for i, words in enumerate(self.words) for said in words]
         return {
             "reported": self.reported,
             "there": self.there,
@@ -200,8 +201,8 @@ class Mailbox:
             "asks": [[i, *ask] for i, ask in self.asks.items()],
             "told": [[turn, told.kind, told.round] for turn, told in self.told.items()],
             "answers": [told.body for told in self.told.values()],
-            "words": b"".join(head for head, _ in stash),
-            "bodies": [body for _, body in stash],
+            "words": b"".join(STASHED.pack(i, s.who, s.due, s.said, s.age) for i, s in words),
+            "bodies": [said.body for _, said in words],
             "over": self.over,
         }
 
@@ -213,6 +214,6 @@ class Mailbox:
         self.asks = {i: (turn, n) for i, turn, n in state["asks"]}
         self.told = {turn: Told(kind, n, body) for (turn, kind, n), body in zip(state["told"], state["answers"])}
         self.over = state["over"]
-        for (turn, who, due, said), body in zip(STASHED.iter_unpack(state["words"]), state["bodies"]):
-            self.words[turn].append(Said(due, said, who, body))
+        for (turn, who, due, said, age), body in zip(STASHED.iter_unpack(state["words"]), state["bodies"]):
+            self.words[turn].append(Said(due, said, who, body, age))
             self.stashed[who] += 1

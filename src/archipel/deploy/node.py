@@ -134,6 +134,7 @@ class Node:
         if self.go_on():
             return 0.0
         if self.player.finished:
+            self.measure()
             self.keep_model()
             self.events.end()
             self.say_goodbye()
@@ -303,7 +304,8 @@ class Node:
         """Write what was learned."""
         if self.world.disk is not None:
             paid = self.account.total(self.player.me)
-            self.world.disk.replace(MODEL, self.view.learned.packed(self.player.me, self.player.round, paid))
+            model = self.view.learned.packed(self.player.me, self.player.round, paid)
+            self.world.disk.replace(MODEL, model, durable=True)
 
     # --- for whoever looks on -----------------------------------------------------------------------------------------
 

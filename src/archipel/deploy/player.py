@@ -158,7 +158,7 @@ class Player:
         return self.view.moment(self.round, self.present, **further)
 
     def jump(self, n: int) -> None:
-        """The others are in a later round: go on there."""
+        """The others are in a later round: go on there, or end, if that is beyond the last one."""
         if n > self.round:
             self.round = min(n, self.view.rounds)
 
@@ -227,6 +227,9 @@ class Player:
             return
         self.mailbox.told.pop(i, None)
         self.jump(told.round)
+        if self.finished:
+            self.finish()
+            return
         self.pace.answered(told.round)
         if self.view.has_data:
             self.present = told.kind == wire.TOLD
@@ -248,6 +251,9 @@ class Player:
         asked = [n for _, n in self.mailbox.asks.values()]
         if asked and i == self.mailbox.first_tell and self.pace.reports and not self.pace.replay:
             self.jump(min(asked))
+        if self.finished:
+            self.finish()
+            return
         self.offered = self.round, i
         self.serve()
 
@@ -260,6 +266,8 @@ class Player:
         if asked and min(asked) > n and self.mailbox.reported.max(initial=-1) < n:
             self.jump(min(asked))
             self.offered, self.since = (self.round, i), self.world.now()
+            if self.finished:  # nothing is left to be offered
+                self.at, self.offered = 0, (-1, -1)
 
     def serve(self) -> None:
         """Answer who asks. Telling does not change the teller, so it can be done at any time of the round."""
@@ -406,7 +414,7 @@ class Player:
             turn.merge(self.me, inbox, self.plan.settings, self.moment(degree=degree, kept=self.kept[i]))
             self.account.paid(self.round, self.me)  # of a sum that was noised
         else:
-            self.mailbox.put_back(i, said, self.round + self.plan.late + 1)
+            self.mailbox.put_back(i, said, self.round, self.round + self.plan.late + 1)
         self.offered = -1, -1
 
     def counts(self, i: int, said: Said) -> bool:
@@ -414,7 +422,7 @@ class Player:
 
         One that was put back, since nobody was there to hear it when it came, has been looked at before.
         """
-        if said.due - said.said > self.plan.late:
+        if said.age >= 0:
             return True
         if self.round - said.said > self.plan.late:
             self.too_late += 1
@@ -430,8 +438,8 @@ class Player:
         for s in said:
             other = known[s.who]
             weight = np.float64(weights[s.said % len(weights)].get(other.number, 0.0))  # as an engine's
-            late = (self.round - s.said) % (self.plan.late + 1)  # when it came, before it was put back
-            edge = Edge(other.number, weight, late, s.said, places[s.who])
+            age = self.round - s.said if s.age < 0 else s.age
+            edge = Edge(other.number, weight, age, s.said, places[s.who])
             try:
                 turn.hear(inbox, self.word_of(i, s.body), self.plan.settings, edge)
             except (IndexError, ValueError, ZeroDivisionError, OverflowError):

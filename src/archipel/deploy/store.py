@@ -22,7 +22,7 @@ import numpy as np
 from archipel.deploy.world import Disk, File
 from archipel.errors import BadInput
 
-MAGIC = b"archipel checkpoint 2\n"
+MAGIC = b"archipel checkpoint 3\n"
 HEAD = struct.Struct("<QQ16s")  # number, length, checksum
 FILES = ("checkpoint.a", "checkpoint.b")
 LARGE = 1 << 18  # bytes

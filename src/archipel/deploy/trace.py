@@ -52,7 +52,7 @@ class Trace:
         kept = [packed(entry) for i, entry in enumerate(found) if i % 2 == 0 or i == len(found) - 1]
         content = b"".join(ENTRY.pack(len(data), zlib.crc32(data)) + data for data in kept)
         self.file.close()
-        self.disk.replace(ROWS, content)
+        self.disk.replace(ROWS, content, durable=True)
         self.file, self.size, self.count = self.disk.open(ROWS), len(content), len(kept)
 
     def close(self) -> None:

@@ -127,7 +127,8 @@ class Search:
             player.source.show(view)
         disk = player.world.disk
         if anew and disk is not None:
-            disk.replace(FILE, json.dumps(units.with_units(self.problem, found).scale, indent=1).encode())
+            table = units.with_units(self.problem, found).scale
+            disk.replace(FILE, json.dumps(table, indent=1).encode(), durable=True)
 
     def notice(self) -> None:
         """A server tells who asks, at any time; what is said to it later does not count. A new one is told again."""

@@ -134,8 +134,8 @@ class Observer(Watcher):
 
         def looked(i: int, said: Any) -> bool:
             found = counts(i, said)
-            first = said.due - said.said <= player.plan.late
-            record.log.append(Did("look", i, ((i, names[said.who], said.said), player.round, found, first)))
+            key = i, names[said.who], said.said
+            record.log.append(Did("look", i, (key, player.round, found, said.age < 0)))
             return bool(found)
 
         node.store.save, node.office.take, node.office.post = saved, taken, posted
