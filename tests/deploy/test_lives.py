@@ -9,7 +9,7 @@ from harness import Village
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.fedavg import FedAvg, Scaffold
 from archipel.algorithms.zcdp_nfl import ZcdpNfl
-from archipel.deploy import grow
+from archipel.deploy import grow, wire
 from archipel.deploy.post import LOG
 from archipel.deploy.run_node import ending
 from archipel.deploy.store import Halted
@@ -128,6 +128,35 @@ def test_who_is_never_heard_again_is_forgotten_and_taken_back_if_it_returns():
     here.start("client-2")
     here.run()
     assert len(other.letters) <= 1 and here.nodes["client-2"].player.messages[1] > 100
+
+
+# --- behind -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_asks_for_a_far_round_is_not_followed():
+    """Once it was enough to end a run: the server took itself for one that had lost its state."""
+    here = village(stream(3), deadline=50.0)
+    here.until(lambda: here.nodes["server"].player.round >= 10)
+    liar = here.hosts["client-1"].node
+    here.world.at(here.world.time, lambda: (liar.office.post("server", wire.ASK, 0, 10**6), liar.save()))
+    here.run(seconds=ROUNDS * 50)
+    assert [here.nodes[f"client-{k}"].player.updates for k in (0, 2)] == [ROUNDS, ROUNDS]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_server_that_lost_its_disk_goes_on_where_its_clients_are(away):
+    """At once if all of them ask; if one does not come, after a deadline."""
+    here = village(stream(3, 400), deadline=50.0)
+    here.until(lambda: here.nodes["server"].player.round >= 100)
+    if away:
+        here.kill("client-2")
+    here.kill("server")
+    here.hosts["server"].disk.put({})
+    here.start("server")
+    begun = here.world.time
+    here.until(lambda: here.nodes["server"].player.round >= 110, 300)
+    assert here.nodes["client-0"].player.round >= 110
+    assert (here.world.time - begun > 50) == away
 
 
 # --- growing ----------------------------------------------------------------------------------------------------------

@@ -176,6 +176,12 @@ class Mailbox:
         known = np.maximum(self.reported.max(1, initial=-1), self.there.max(1, initial=-1) // 2)
         return min([int(n) for i, n in enumerate(known) if i not in away and n >= 0], default=0)
 
+    def asked(self, away: Collection[int]) -> int:
+        """The round for which all who are there ask, or a later one each; one alone may lie, and is not followed."""
+        rounds = {i: n for i, (turn, n) in self.asks.items() if turn == self.first_tell}
+        there = [i for i in self.listeners[self.first_tell] if i in rounds or not (i in away or self.left[i])]
+        return min([rounds.get(i, 0) for i in there], default=0)
+
     def beyond(self, turn: int, n: int) -> bool:
         """Whether somebody is known to be in round n, or a later one, by what came in another turn."""
         others = np.arange(len(self.words)) != turn

@@ -246,11 +246,10 @@ class Player:
     def offer(self, i: int) -> None:
         """From now on the questions of this round are answered.
 
-        Where all who ask are in later rounds, this node has lost its state: it goes on with them.
+        Where all who are there ask for later rounds, this node has lost its state: it goes on with them.
         """
-        asked = [n for _, n in self.mailbox.asks.values()]
-        if asked and i == self.mailbox.first_tell and self.pace.reports and not self.pace.replay:
-            self.jump(min(asked))
+        if i == self.mailbox.first_tell and self.pace.reports and not self.pace.replay:
+            self.jump(self.mailbox.asked(self.pace.away))
         if self.finished:
             self.finish()
             return
@@ -260,14 +259,14 @@ class Player:
     def catch_up(self) -> None:
         """As in `offer`, where all ask for later rounds only now: of the open one nobody will ever say anything."""
         n, i = self.offered
-        if n != self.round or self.pace.replay or not self.pace.reports:
+        if n != self.round or i != self.mailbox.first_tell or self.pace.replay or not self.pace.reports:
             return
-        asked = [when for turn, when in self.mailbox.asks.values() if turn == i == self.mailbox.first_tell]
-        if asked and min(asked) > n and self.mailbox.reported.max(initial=-1) < n:
-            self.jump(min(asked))
+        self.jump(self.mailbox.asked(self.pace.away) if self.mailbox.reported.max(initial=-1) < n else n)
+        if self.finished:  # nothing is left to be offered
+            self.at, self.offered = 0, (-1, -1)
+        elif self.round > n:
             self.offered, self.since = (self.round, i), self.world.now()
-            if self.finished:  # nothing is left to be offered
-                self.at, self.offered = 0, (-1, -1)
+            self.serve()
 
     def serve(self) -> None:
         """Answer who asks. Telling does not change the teller, so it can be done at any time of the round."""
@@ -384,7 +383,9 @@ class Player:
         if masked or not self.pace.gave_up(missing, self.since):
             return False
         if self.source is None:
-            return self.mailbox.beyond(i, self.round)
+            n = self.round
+            self.catch_up()  # who did not come is not asked any more
+            return n == self.round and self.mailbox.beyond(i, n)
         return self.mailbox.company(self.pace.away) or self.call(i)
 
     def call(self, i: int) -> bool:
