@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Village
+from harness import Village, assert_same, simulated
 
 from archipel import Federation, PaoFed, Synthetic
 from archipel.algorithms.fedavg import FedAvg, Scaffold
@@ -17,6 +17,7 @@ from archipel.deploy.torture.simulation import Door
 from archipel.deploy.trace import entries
 from archipel.deploy.view import view_of
 from archipel.deployment import Deployment
+from archipel.environment import Environment, Failure
 from archipel.errors import BadInput
 from archipel.privacy.policy import Privacy
 from archipel.problems.linear import Linear
@@ -157,6 +158,20 @@ def test_a_server_that_lost_its_disk_goes_on_where_its_clients_are(away):
     here.until(lambda: here.nodes["server"].player.round >= 110, 300)
     assert here.nodes["client-0"].player.round >= 110
     assert (here.world.time - begun > 50) == away
+
+
+def test_who_restarts_in_a_replay_does_not_wait_for_clients_that_have_said_all():
+    """Who never works again has no samples to wait for, and is done long before the others."""
+    broken = Environment(failure=Failure(share=0.5, start=2))
+    here = village(stream(6, 20, environment=broken, seed=3), pace="replay", first=[])
+    here.world.interval = 3 * here.federation.deploy.patience
+    for name in here.hosts:
+        here.start(name)
+    here.until(lambda: any(host.done for host in here.hosts.values()))
+    here.kill("server", 1.0)
+    here.run()
+    assert not here.seen.sentences
+    assert_same(here, simulated(here.federation))
 
 
 # --- growing ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from archipel.deploy.torture.run import known, play, setting
 from archipel.deploy.torture.shrink import shrunk
 from archipel.deploy.trace import MOST, ROWS, Trace, entries
 from archipel.deployment import Deployment
-from archipel.environment import Attack, Environment
+from archipel.environment import Attack, Environment, Failure
 from archipel.errors import BadInput
 from archipel.parts.protect.mix import AtMix
 from archipel.privacy.policy import Privacy
@@ -294,6 +294,16 @@ def test_who_was_put_back_in_a_replay_and_counts_anew_may_be_waited_for():
     replay = Deployment(pace="replay")
     federation = Federation(problem, NpflRl(), Peers(shape="ring"), some, rounds=12, deploy=replay)
     assert not (outcome := play(1622, federation)).wrong, outcome
+
+
+def test_who_said_all_in_a_replay_and_ended_is_no_excuse_for_who_does_not_come_to_an_end():
+    """Of clients that never work again nothing is needed; but one that ended unanswered (seed 5) may be missed."""
+    broken = Environment(failure=Failure(share=0.5, start=2))
+    stream = Synthetic(clients=4, features=12, test=5, horizon=30, samples=(30,))
+    federation = Federation(stream, PaoFed(step=0.2, limit=4), environment=broken, rounds=20, seed=3)
+    for seed in (0, 1, 5):
+        outcome = play(seed, federation.with_(deploy=Deployment(pace="replay")))
+        assert not outcome.wrong, outcome
 
 
 def test_a_liar_that_acknowledges_what_it_has_not_even_got_does_not_get_it():

@@ -62,6 +62,7 @@ class Mailbox:
         self.speakers = [self.numbers(view.incoming[i]) for i in range(len(turns))]
         self.listeners = [self.numbers(view.outgoing[i]) for i in range(len(turns))]
         self.is_turn = [isinstance(turn, Turn) for turn in turns]
+        self.among_alike = [turn.sender == turn.receiver for turn in turns]  # who hears says first whether it is there
 
     def numbers(self, phases: Any) -> set[int]:
         return {self.number[other.name] for phase in phases for other in phase}
@@ -191,6 +192,16 @@ class Mailbox:
         """Whether somebody takes part, of whom it is not known that it is away or has left."""
         known = (self.reported.max(1, initial=-1) >= 0) | (self.there.max(1, initial=-1) >= 0)
         return any(i not in away and not self.left[i] for i in np.flatnonzero(known))
+
+    def has_said_all(self, name: str, rounds: int) -> bool:
+        """Whether nothing further of a neighbour is waited for, to the last round: it may have ended."""
+        i = self.number[name]
+        for turn, is_turn in enumerate(self.is_turn):
+            if i in self.speakers[turn] and (not is_turn or self.reported[i, turn] < rounds - 1):
+                return False
+            if i in self.listeners[turn] and self.among_alike[turn] and self.there[i, turn] // 2 < rounds - 1:
+                return False
+        return True
 
     def refuse(self, i: int, fault: str) -> None:
         self.faults[fault] += 1

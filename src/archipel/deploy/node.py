@@ -274,7 +274,12 @@ class Node:
             self.begun = self.world.now()
         if not self.anxious or self.world.now() < self.begun + self.deploy.patience:
             return
-        silent = [name for name, other in self.office.neighbours.items() if not (other.heard or other.left)]
+        done = self.player.mailbox.has_said_all
+        silent = [
+            name
+            for name, other in self.office.neighbours.items()
+            if not (other.heard or other.left or done(name, self.view.rounds))
+        ]
         if silent and (self.pace.replay or not any(other.heard for other in neighbours)):
             raise Halted(f"{self.view.member.name}: {self.why(silent, f'for {self.deploy.patience:g} seconds')}")
         self.anxious = False

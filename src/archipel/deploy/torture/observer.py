@@ -306,17 +306,23 @@ class Observer(Watcher):
         """Who ends has waited for answers, and wrote each measured row once."""
         record.over, node = self.world.time, host.node
         since = self.world.time - (record.played if record.played is not None else self.world.time)
-        if since < 0.9 * self.world.deploy.patience and any(n.letters for n in node.office.neighbours.values()):
+        record.unanswered = any(n.letters for n in node.office.neighbours.values())
+        if since < 0.9 * self.world.deploy.patience and record.unanswered:
             raise Wrong(f"{host.name} ended {since:.0f} seconds after its last round, with letters unanswered")
         rounds = [entry["round"] for entry in entries(host.disk.copy().get(ROWS, b""))[0]]
         if rounds != sorted(set(rounds)) or (not node.player.gone and rounds[-1:] != [node.view.rounds]):
             raise Wrong(f"{host.name} wrote down the rows of rounds {rounds}")
 
     def check_all(self) -> None:
-        """When a history is over: all are, unless somebody was gone before its faults were, or was tampered with."""
+        """When a history is over: all are, unless somebody was gone before its faults were, or was tampered with.
+
+        Of who ended early in a replay nothing further is needed, if all that it said was answered.
+        """
         hosts = self.world.hosts.values()
-        over = [self.record(host).over for host in hosts]
-        early = any(when is not None and when < self.calm for when in over)
+        records = [self.record(host) for host in hosts]
+        early = [record for record in records if record.over is not None and record.over < self.calm]
+        if self.world.deploy.pace == "replay":
+            early = [record for record in early if record.unanswered]
         if early or self.troubled():
             return
         for host in hosts:
@@ -395,7 +401,8 @@ class Observer(Watcher):
         """Whether nobody is left with whom it could go on."""
         hosts = self.world.hosts
         if self.world.deploy.pace == "replay":  # all wait for all, and what a twin or a lost disk took is gone
-            return any(other.node is None for other in hosts.values()) or bool(self.gone)
+            missing = (other for other in hosts.values() if other.node is None)
+            return bool(self.gone) or any(not other.done or self.record(other).unanswered for other in missing)
         return all(hosts[name].node is None for name in host.node.office.neighbours)
 
 

@@ -55,6 +55,7 @@ class Record:
         self.words = 0  # that were taken and not put anywhere yet
         self.played: float | None = None  # since when it has nothing further to do, in this life
         self.over: float | None = None  # when it ended
+        self.unanswered = False  # whether letters of it were, by then
         self.heard: dict[str, int] = {}  # who was revoked -> letters that were got of it, in this life
 
     def check_size(self, name: str, node: Any, state: dict[str, Any]) -> None:
