@@ -207,7 +207,7 @@ run good.toml --log ''|run good.toml --checkpoint -1|run good.toml --checkpoint 
 run good.toml --from good.toml|run good.toml --from good|run good.toml --on tcp://|run good.toml --on cloud
 run good.toml --record ''|run good.toml --record good|run good.toml --no-such-flag|run nowhere.toml|run good
 run good/c0.csv|run|run ''|check nowhere.toml|check good.toml --name nobody|compare good.toml nowhere.toml|compare
-list nothing|list|explain no-such-key|explain problem..|explain ☃|reproduce no/figure|reproduce ''
+list nothing|explain no-such-key|explain problem..|explain ☃|reproduce no/figure|reproduce ''
 reproduce pao-fed/|bench --only nothing|predict nowhere.npz good/c0.csv|predict good.toml good/c0.csv
 predict good/c0.csv good|export nowhere.npz|privacy nowhere.toml|privacy good/c0.csv|audit good.toml --epsilon x
 sweep good.toml algorithm.step=|sweep good.toml algorithm.step=1:0|sweep good.toml nothing=1,2
