@@ -403,7 +403,7 @@ class Observer(Watcher):
         if self.world.deploy.pace == "replay":  # all wait for all, and what a twin or a lost disk took is gone
             missing = (other for other in hosts.values() if other.node is None)
             return bool(self.gone) or any(not other.done or self.record(other).unanswered for other in missing)
-        return all(hosts[name].node is None for name in host.node.office.neighbours)
+        return all(hosts[name].node is None or name in self.world.revoked for name in host.node.office.neighbours)
 
 
 def node_number(host: Host) -> int:
