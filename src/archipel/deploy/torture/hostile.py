@@ -48,8 +48,9 @@ def hostile(key: int, node: Any, to: str) -> bytes:
 def posing(key: int, node: Any, victim: Any) -> list[bytes]:
     """The next letters of others to a neighbour, as far as one can guess; and its own next one, with bad content."""
     name, frames = node.view.member.name, []
-    for other in victim.office.neighbours.values() if victim else ():
-        if other.name != name and other.theirs:
+    others = victim.office.neighbours if victim else {}
+    for other in others.values():  # one tag of 65,536 is also the liar's own: such a letter is its own, and good
+        if other.name != name and other.theirs and other.tags[1] != others[name].tags[1]:
             frames.append(wire.pack(wire.QUIET, 0, False, other.tags[1], other.next_in, other.acked, 0))
     mine, vocabulary = node.office.neighbours.get(victim.view.member.name if victim else ""), node.view.vocabulary
     for turn, word in enumerate(vocabulary.words if mine else ()):

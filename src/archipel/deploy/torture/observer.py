@@ -33,6 +33,7 @@ EXCUSED = r"older than what has left|damaged|charges, the checkpoint|does not fi
 TRANSIENT = r"no answer from|No space left|Input/output error|spent its privacy budget"
 ROUNDED = 1e-5  # what networks may round otherwise, where their data lie elsewhere in memory
 MOST = 12  # letters to a neighbour that answers
+TRIP = 4  # latencies that a letter in pieces may take, at most: there and back
 
 
 class Observer(Watcher):
@@ -284,7 +285,9 @@ class Observer(Watcher):
             self.check_end(host, record)
         if node.player.round != record.round:
             record.round, record.moved = node.player.round, self.world.time
-        if self.world.time > self.calm + self.bound and not self.world.twins:
+        letters = self.world.federation.rounds if node.view.vocabulary.widest > self.world.piece else 0
+        answered = self.calm + self.bound + letters * TRIP * self.world.latency  # in pieces they go one by one
+        if self.world.time > answered and not self.world.twins:
             for name, other in node.office.neighbours.items():
                 gone = self.world.hosts[name].node is None or self.tampered.get(name) or name in self.gone
                 if not gone and not host.unaware and len(other.letters) > MOST and other.heard:
