@@ -70,17 +70,20 @@ class Mailbox:
     def numbered(self, others: Iterable[Any]) -> list[int]:
         return [self.number[other.name] for other in others]
 
-    def sort_all(self) -> set[int]:
+    def sort_all(self, finished: bool = False) -> set[int]:
         """Sort what came in; returns the numbers of those whose letters these were.
+
+        Who has played all rounds makes room for no further word: what may come at once is taken all the same.
 
         Who only greets or acknowledges is not among them: a node that starts and halts again and again takes no part,
         and nobody is to wait for it.
         """
         seen, left = set(), set()
+        most = max(self.most, self.office.window) if finished else self.most
         for name in self.office.fresh:
             i = self.number[name]
             waiting = self.office.waiting(name)
-            while waiting and (self.stashed[i] < self.most or waiting[0].kind != wire.WORD):
+            while waiting and (self.stashed[i] < most or waiting[0].kind != wire.WORD):
                 self.left[i] = self.office.neighbours[name].left = False
                 self.sort(i, self.office.take(name))
                 seen.add(i)

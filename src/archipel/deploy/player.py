@@ -127,7 +127,7 @@ class Player:
 
     def notice(self) -> None:
         """Sort what came in, and answer who asks."""
-        self.pace.heard(self.mailbox.sort_all())
+        self.pace.heard(self.mailbox.sort_all(self.finished))
         if self.prelude:
             self.prelude.notice()
         if self.office.anew:
