@@ -30,7 +30,9 @@ def test_every_node_keeps_what_it_learned(name, tmp_path):
     village.run()
     found = {}
     for node, host in village.hosts.items():
-        (tmp_path / f"{node}.npz").write_bytes(host.disk.open("model.npz").read())
+        content = host.disk.open("model.npz").read()
+        assert host.disk.survives("model.npz") == content, "a power cut takes nothing of it"
+        (tmp_path / f"{node}.npz").write_bytes(content)
         found[node] = load(tmp_path / f"{node}.npz")
     whole = federation.run()
     models = whole.models[0]

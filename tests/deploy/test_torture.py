@@ -191,6 +191,14 @@ def test_a_trace_does_not_grow_for_ever():
     assert len(rounds) <= MOST and again.last == rounds[-1] == 3 * MOST - 1 and rounds == sorted(rounds)
 
 
+def test_a_power_cut_takes_no_row_that_was_thinned():
+    disk = SimulatedDisk("a", True)
+    trace = Trace(disk)
+    for n in range(MOST + 1):
+        trace.write({"round": n})
+    assert len(entries(disk.survives(ROWS))[0]) == trace.count > MOST // 2
+
+
 class Killed(Exception):
     """The process ends, the machine does not."""
 

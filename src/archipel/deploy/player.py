@@ -244,34 +244,30 @@ class Player:
         return self.view.vocabulary.word(i, body)
 
     def offer(self, i: int) -> None:
-        """From now on the questions of this round are answered.
-
-        Where all who are there ask for later rounds, this node has lost its state: it goes on with them.
-        """
-        if i == self.mailbox.first_tell and self.pace.reports and not self.pace.replay:
-            self.jump(self.mailbox.asked(self.pace.away))
-        if self.finished:
-            self.finish()
-            return
+        """From now on the questions of this round are answered."""
+        self.follow(i)
         self.offered = self.round, i
         self.serve()
+
+    def follow(self, i: int) -> None:
+        """Where all who are there ask for later rounds, this node has lost its state: it goes on with them."""
+        if i == self.mailbox.first_tell and self.pace.reports and not self.pace.replay:
+            self.jump(self.mailbox.asked(self.pace.away))
 
     def catch_up(self) -> None:
         """As in `offer`, where all ask for later rounds only now: of the open one nobody will ever say anything."""
         n, i = self.offered
-        if n != self.round or i != self.mailbox.first_tell or self.pace.replay or not self.pace.reports:
+        if n != self.round or self.mailbox.reported.max(initial=-1) >= n:
             return
-        self.jump(self.mailbox.asked(self.pace.away) if self.mailbox.reported.max(initial=-1) < n else n)
-        if self.finished:  # nothing is left to be offered
-            self.at, self.offered = 0, (-1, -1)
-        elif self.round > n:
+        self.follow(i)
+        if self.round > n:
             self.offered, self.since = (self.round, i), self.world.now()
             self.serve()
 
     def serve(self) -> None:
         """Answer who asks. Telling does not change the teller, so it can be done at any time of the round."""
         n, i = self.offered
-        if n < 0 or not self.mailbox.asks:
+        if n < 0 or self.finished or not self.mailbox.asks:
             return
         turn: Any = self.plan.turns[i]
         phases = self.tables[i].hearers

@@ -81,6 +81,8 @@ class Reference:
             if counts != (n - said <= self.view.plan.late and there):
                 what = "hears" if counts else "does not hear"
                 raise Wrong(f"{self.view.member.name} {what} in round {n} what {key[1]} said in round {said}")
+        elif key not in self.came:
+            raise Wrong(f"{self.view.member.name} takes the word of {key[1]} for round {said} for one that had waited")
         if not counts:
             self.waiting[key] -= 1
 
